@@ -1,0 +1,40 @@
+/* harness: checks that count failures, and ranks as threads or processes.
+ *
+ * A test program calls CHECK as often as it likes and ends with `return test_result();`: 0 passed, 1 failed. It prints each failed check
+ * with file and line. `return test_skip("what is missing")` gives 77.
+ */
+#ifndef TESTS_HARNESS_H
+#define TESTS_HARNESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "verbs/bootstrap.h"
+#include "verbs/status.h"
+
+/* Counts and prints; goes on. True when the condition held. */
+#define CHECK(condition) check_((condition), __FILE__, __LINE__, #condition, NULL)
+/* With a printf-style remark: values found. */
+#define CHECK_MSG(condition, ...) ((condition) ? true : check_text_(__FILE__, __LINE__, #condition, __VA_ARGS__))
+/* A call that must return STATUS_OK; prints the status text if not. */
+#define CHECK_OK(call) check_status_((call), STATUS_OK, __FILE__, __LINE__, #call)
+/* A call that must return this status. */
+#define CHECK_STATUS(call, expected) check_status_((call), (expected), __FILE__, __LINE__, #call)
+
+bool check_(bool held, const char *file, int line, const char *condition, const char *remark);
+bool check_text_(const char *file, int line, const char *condition, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+bool check_status_(enum status found, enum status expected, const char *file, int line, const char *call);
+int test_result(void);
+int test_skip(const char *why);
+
+/* Runs body on nranks threads, each a rank of one job over loopback with an opened bootstrap. The timeout is the job's. */
+typedef void (*rank_body)(struct bootstrap *bootstrap, void *argument);
+void ranks_as_threads(int nranks, int timeout_ms, rank_body body, void *argument);
+
+/* The same on nranks processes (fork: call before any thread exists). Returns the number of ranks that failed: a child fails when a check failed
+ * in it, when it exits non-zero, or by a signal. expected_dead (or -1): that rank is expected to die by SIGKILL. */
+int ranks_as_processes(int nranks, int timeout_ms, rank_body body, void *argument, int expected_dead);
+
+#endif

@@ -1,0 +1,269 @@
+/* The conformance suite of the edge contract (verbs/transport.h), run over every transport. A new transport joins the table
+ * `transports` in edge.c and is held to the same promises.
+ * ctest: timeout=120
+ */
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/harness/harness.h"
+#include "verbs/clock.h"
+#include "verbs/device.h"
+#include "verbs/transport.h"
+
+#define STEPS     500
+#define PATIENCE  20000 /* ms: a deadline that only a fault reaches */
+#define SLOT_SIZE 256
+
+struct setting {
+    const struct transport *transport;
+    uint64_t slot_count, start;
+    bool addresses; /* the producer posts from its own memory where the transport can */
+};
+
+static unsigned char byte_at(uint64_t step, size_t i) { return (unsigned char)(step * 31 + i * 7 + (step >> 8)); }
+static size_t bytes_at(uint64_t step) { return step % 5 == 0 ? 0 : (size_t)(step * 37 % (SLOT_SIZE + 1)); }
+
+static struct edge *open_edge(const struct setting *setting, enum edge_side side, struct bootstrap *bootstrap, struct device *device)
+{
+    int self = bootstrap_rank(bootstrap);
+    struct edge_config config = {.side = side, .self = self, .peer = 1 - self, .key = 42, .slot_bytes = SLOT_SIZE,
+        .slot_count = setting->slot_count, .start = setting->start, .bootstrap = bootstrap, .device = device};
+    struct edge *edge = NULL;
+    CHECK_OK(edge_open(&edge, setting->transport, &config));
+    return edge;
+}
+
+/* Progresses until the question is answered with yes. */
+static bool wait_until(struct edge *edge, bool (*question)(struct edge *))
+{
+    int64_t deadline = clock_ns() + clock_ms_to_ns(PATIENCE);
+    while (!question(edge)) {
+        bool moved = false;
+        if (!CHECK_OK(edge_progress(edge, &moved))) return false;
+        if (!moved) usleep(50);
+        if (!CHECK_MSG(clock_ns() < deadline, "waited %d ms", PATIENCE)) return false;
+    }
+    return true;
+}
+
+static bool has_room(struct edge *edge) { return fifo_room(&edge->fifo) > 0; }
+static bool has_data(struct edge *edge) { return fifo_ready(&edge->fifo) > 0; }
+static bool is_drained(struct edge *edge) { return edge->phase == EDGE_READY && edge_drained(edge); }
+static bool is_freed(struct edge *edge) { return edge->phase == EDGE_READY && fifo_unfreed(&edge->fifo) == 0; }
+static bool is_ready(struct edge *edge) { return edge->phase == EDGE_READY; }
+
+static void produce(const struct setting *setting, struct edge *edge)
+{
+    static _Thread_local unsigned char memory[64][SLOT_SIZE];
+    for (uint64_t s = 0; s < STEPS; s++) {
+        if (!wait_until(edge, has_room)) return;
+        bool from_memory = setting->addresses && setting->transport->reads_address && bytes_at(s) > 0;
+        unsigned char *to = from_memory ? memory[s % 64] : fifo_slot(&edge->fifo);
+        for (size_t i = 0; i < bytes_at(s); i++) to[i] = byte_at(s, i);
+        fifo_post(&edge->fifo, bytes_at(s), s * 3 + 1, from_memory ? (uint64_t)(uintptr_t)to : 0);
+        if (s % 7 == 0) { /* unevenly paced: the consumer must not depend on being fed at once */
+            bool moved = false;
+            CHECK_OK(edge_progress(edge, &moved));
+        }
+    }
+    wait_until(edge, is_drained);
+    wait_until(edge, is_freed);
+}
+
+/* Wants every other step in memory of its own; what it is asked must be what then comes. */
+struct wish {
+    unsigned char memory[64][SLOT_SIZE];
+    uint64_t start, asked;
+};
+
+static void *wish_landing(void *context, uint64_t step, uint64_t bytes, uint64_t tag)
+{
+    struct wish *wish = context;
+    uint64_t s = step - wish->start;
+    CHECK(s == wish->asked && bytes == bytes_at(s) && tag == s * 3 + 1);
+    do wish->asked++;
+    while (bytes_at(wish->asked) == 0); /* nobody asks where nothing belongs */
+    return s % 2 == 1 ? wish->memory[s % 64] : NULL;
+}
+
+static void consume(struct edge *edge)
+{
+    static _Thread_local struct wish wish;
+    wish = (struct wish){.start = edge->config.start, .asked = 1}; /* step 0 is empty */
+    edge->landing_context = &wish;
+    edge->landing = wish_landing;
+    for (uint64_t s = 0; s < STEPS; s++) {
+        if (!wait_until(edge, has_data)) return;
+        const struct fifo_record *record = fifo_record(&edge->fifo);
+        CHECK_MSG(record->bytes == bytes_at(s) && record->tag == s * 3 + 1, "step %llu: %llu bytes, tag %llu",
+            (unsigned long long)s, (unsigned long long)record->bytes, (unsigned long long)record->tag);
+        const unsigned char *data = fifo_data(&edge->fifo);
+        if (record->address != 0) CHECK(s % 2 == 1 && data == wish.memory[s % 64]);
+        size_t wrong = 0;
+        for (size_t i = 0; i < bytes_at(s); i++) wrong += data[i] != byte_at(s, i);
+        CHECK_MSG(wrong == 0, "step %llu: %zu bytes differ", (unsigned long long)s, wrong);
+        if (s % 50 == 0) usleep(300); /* the producer fills all slots and must wait */
+        fifo_free(&edge->fifo);
+    }
+    wait_until(edge, is_drained);
+}
+
+static void stream_body(struct bootstrap *bootstrap, void *argument)
+{
+    const struct setting *setting = argument;
+    struct device *device = NULL;
+    CHECK_OK(device_open(&device, "host"));
+    enum edge_side side = bootstrap_rank(bootstrap) == 0 ? EDGE_PRODUCER : EDGE_CONSUMER;
+    if (side == EDGE_CONSUMER) usleep(2000); /* sides open in any order */
+    struct edge *edge = open_edge(setting, side, bootstrap, device);
+    if (edge != NULL && side == EDGE_PRODUCER) produce(setting, edge);
+    if (edge != NULL && side == EDGE_CONSUMER) consume(edge);
+    CHECK_OK(bootstrap_barrier(bootstrap));
+    edge_close(edge);
+    CHECK(memory_account_read(device).now[MEMORY_COMMUNICATION] == 0);
+    device_close(device);
+}
+
+/* ---- a full FIFO: room falls to none, and comes back one by one ---- */
+
+static void full_body(struct bootstrap *bootstrap, void *argument)
+{
+    const struct setting *setting = argument;
+    struct device *device = NULL;
+    CHECK_OK(device_open(&device, "host"));
+    bool producer = bootstrap_rank(bootstrap) == 0;
+    struct edge *edge = open_edge(setting, producer ? EDGE_PRODUCER : EDGE_CONSUMER, bootstrap, device);
+    wait_until(edge, is_ready);
+    CHECK_OK(bootstrap_barrier(bootstrap));
+    if (producer) {
+        /* Without the consumer, at most its slots and the own staging can be posted. */
+        uint64_t posted = 0;
+        for (int idle = 0; idle < 200; idle++) {
+            bool moved = false;
+            for (; fifo_room(&edge->fifo) > 0; posted++) fifo_post(&edge->fifo, 0, posted, 0);
+            CHECK_OK(edge_progress(edge, &moved));
+            usleep(100);
+        }
+        CHECK_MSG(posted >= setting->slot_count && posted <= 2 * setting->slot_count, "posted %llu",
+            (unsigned long long)posted);
+    } else {
+        for (int i = 0; i < 100; i++, usleep(100)) { /* takes in what comes but frees nothing */
+            bool moved = false;
+            CHECK_OK(edge_progress(edge, &moved));
+        }
+        CHECK(fifo_ready(&edge->fifo) <= setting->slot_count);
+    }
+    CHECK_OK(bootstrap_barrier(bootstrap));
+    edge_close(edge);
+    device_close(device);
+}
+
+/* ---- a producer that dies is a status with its name, or (shared memory) the bootstrap's news ---- */
+
+static void death_body(struct bootstrap *bootstrap, void *argument)
+{
+    const struct setting *setting = argument;
+    struct device *device = NULL;
+    CHECK_OK(device_open(&device, "host"));
+    bool producer = bootstrap_rank(bootstrap) == 0;
+    struct edge *edge = open_edge(setting, producer ? EDGE_PRODUCER : EDGE_CONSUMER, bootstrap, device);
+    wait_until(edge, is_ready);
+    CHECK_OK(bootstrap_barrier(bootstrap));
+    if (producer) raise(SIGKILL);
+    enum status status = STATUS_OK;
+    int64_t deadline = clock_ns() + clock_ms_to_ns(PATIENCE);
+    while (status == STATUS_OK && clock_ns() < deadline) {
+        bool moved = false;
+        status = edge_progress(edge, &moved);
+        if (status == STATUS_OK) status = bootstrap_check(NULL, bootstrap);
+        usleep(100);
+    }
+    CHECK_STATUS(status, STATUS_PEER);
+    CHECK_MSG(strstr(status_text(), "rank 0") != NULL, "%s", status_text());
+    edge_close(edge);
+    device_close(device);
+}
+
+/* ---- case C6: strangers at the door ---- */
+
+static int listening_port(void)
+{
+    DIR *fds = opendir("/proc/self/fd");
+    int port = -1;
+    for (struct dirent *entry; fds != NULL && port < 0 && (entry = readdir(fds)) != NULL;) {
+        int fd = atoi(entry->d_name), listens = 0;
+        socklen_t length = sizeof listens;
+        struct sockaddr_in name;
+        socklen_t name_length = sizeof name;
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || !listens) continue;
+        if (getsockname(fd, (struct sockaddr *)&name, &name_length) == 0) port = ntohs(name.sin_port);
+    }
+    if (fds != NULL) closedir(fds);
+    return port;
+}
+
+static int knock(int port, const char *text)
+{
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(connect(fd, (struct sockaddr *)&name, sizeof name) == 0);
+    if (text != NULL) CHECK(send(fd, text, strlen(text), MSG_NOSIGNAL) > 0);
+    return fd;
+}
+
+static void stranger_body(struct bootstrap *bootstrap, void *argument)
+{
+    const struct setting *setting = argument;
+    struct device *device = NULL;
+    CHECK_OK(device_open(&device, "host"));
+    bool producer = bootstrap_rank(bootstrap) == 0;
+    struct edge *edge = NULL;
+    int silent = -1, chatty = -1;
+    if (!producer) {
+        edge = open_edge(setting, EDGE_CONSUMER, bootstrap, device);
+        int port = listening_port();
+        CHECK(port > 0);
+        close(knock(port, NULL));
+        chatty = knock(port, "GET /metrics HTTP/1.1\r\nHost: nobody\r\n\r\n");
+        silent = knock(port, NULL);
+    }
+    CHECK_OK(bootstrap_barrier(bootstrap));
+    int64_t begin = clock_ns();
+    if (producer) edge = open_edge(setting, EDGE_PRODUCER, bootstrap, device);
+    if (producer) produce(setting, edge);
+    else consume(edge);
+    CHECK(clock_ns() - begin < clock_ms_to_ns(10000));
+    CHECK_OK(bootstrap_barrier(bootstrap));
+    if (silent >= 0) close(silent);
+    if (chatty >= 0) close(chatty);
+    edge_close(edge);
+    device_close(device);
+}
+
+int main(void)
+{
+    for (const struct transport *const *t = transports; *t != NULL; t++) {
+        struct setting setting = {*t, 4, 0, false};
+        /* Processes first: fork() wants a process without threads. */
+        CHECK(ranks_as_processes(2, PATIENCE, stream_body, &setting, -1) == 0);
+        CHECK(ranks_as_processes(2, PATIENCE, death_body, &setting, 0) == 0);
+        if (*t == &transport_tcp) CHECK(ranks_as_processes(2, PATIENCE, stranger_body, &setting, -1) == 0);
+    }
+    for (const struct transport *const *t = transports; *t != NULL; t++) {
+        struct setting settings[] = {{*t, 4, 0, false}, {*t, 1, 0, false}, {*t, 8, UINT64_MAX - 100, true}, {*t, 2, 7, true}};
+        for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+            ranks_as_threads(2, PATIENCE, stream_body, &settings[i]);
+            ranks_as_threads(2, PATIENCE, full_body, &settings[i]);
+        }
+    }
+    CHECK(transport_by_name("shm") == &transport_shm && transport_by_name("carrier pigeon") == NULL);
+    return test_result();
+}

@@ -1,0 +1,119 @@
+/* device: what all devices share: opening by name, and the count of bytes held by tag. */
+#include "verbs/device.h"
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "verbs/device_host.h"
+
+static const char *const tag_names[MEMORY_TAG_COUNT] = {
+    [MEMORY_WEIGHTS] = "weights",
+    [MEMORY_GRADIENTS] = "gradients",
+    [MEMORY_OPTIMIZER] = "optimizer",
+    [MEMORY_ACTIVATIONS] = "activations",
+    [MEMORY_CHECKPOINTS] = "checkpoints",
+    [MEMORY_COMMUNICATION] = "communication",
+    [MEMORY_WORKSPACE] = "workspace",
+};
+
+const char *memory_tag_name(enum memory_tag tag) { return tag_names[tag]; }
+
+enum status device_open(struct device **device, const char *name)
+{
+    *device = NULL;
+    if (strcmp(name, device_host_ops.name) != 0)
+        return FAIL(STATUS_INVALID, "device is \"%s\"; expected host: this build has no other device", name);
+    *device = calloc(1, sizeof **device);
+    if (*device == NULL) return FAIL(STATUS_SYSTEM, "no memory for a device");
+    (*device)->ops = &device_host_ops;
+    return STATUS_OK;
+}
+
+void device_close(struct device *device) { free(device); }
+
+enum status memory_alloc(struct span *span, size_t bytes, enum memory_tag tag, struct device *device)
+{
+    *span = (struct span){.kind = device->ops->kind, .device = device->index};
+    if (bytes == 0) return STATUS_OK;
+    if (device->ops->alloc(&span->ptr, bytes) != STATUS_OK)
+        return FAIL(STATUS_SYSTEM, "no memory on %s for %zu bytes of %s: use a smaller model or batch, or more ranks",
+            device->ops->name, bytes, memory_tag_name(tag));
+    span->bytes = bytes;
+    memory_count(device, tag, (int64_t)bytes);
+    return STATUS_OK;
+}
+
+void memory_free(struct span *span, enum memory_tag tag, struct device *device)
+{
+    if (span->ptr != NULL) {
+        device->ops->free(span->ptr, span->bytes);
+        memory_count(device, tag, -(int64_t)span->bytes);
+    }
+    *span = (struct span){0};
+}
+
+void memory_count(struct device *device, enum memory_tag tag, int64_t bytes)
+{
+    uint64_t now = __atomic_add_fetch(&device->account.now[tag], (uint64_t)bytes, __ATOMIC_RELAXED);
+    assert((int64_t)now >= 0);
+    uint64_t peak = __atomic_load_n(&device->account.peak[tag], __ATOMIC_RELAXED);
+    while (now > peak && !__atomic_compare_exchange_n(&device->account.peak[tag], &peak, now, true, __ATOMIC_RELAXED,
+                             __ATOMIC_RELAXED)) {
+    }
+}
+
+struct memory_account memory_account_read(struct device *device)
+{
+    struct memory_account copy;
+    for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++) {
+        copy.now[tag] = __atomic_load_n(&device->account.now[tag], __ATOMIC_RELAXED);
+        copy.peak[tag] = __atomic_load_n(&device->account.peak[tag], __ATOMIC_RELAXED);
+    }
+    return copy;
+}
+
+enum status stream_open(struct stream **stream, struct device *device, const char *name)
+{
+    return device->ops->stream_open(stream, name);
+}
+
+void stream_close(struct stream *stream, struct device *device)
+{
+    if (stream != NULL) device->ops->stream_close(stream);
+}
+
+enum status stream_call(
+    struct stream *stream, stream_function function, const void *arguments, size_t bytes, struct device *device)
+{
+    assert(bytes <= STREAM_ARGUMENT_BYTES);
+    return device->ops->stream_call(stream, function, arguments, bytes);
+}
+
+enum status stream_synchronize(struct stream *stream, struct device *device)
+{
+    return device->ops->stream_synchronize(stream);
+}
+
+enum status event_open(struct event **event, struct device *device) { return device->ops->event_open(event); }
+
+void event_close(struct event *event, struct device *device)
+{
+    if (event != NULL) device->ops->event_close(event);
+}
+
+enum status event_record(struct event *event, struct stream *stream, struct device *device)
+{
+    return device->ops->event_record(event, stream);
+}
+
+enum status event_wait(struct event *event, struct stream *stream, struct device *device)
+{
+    return device->ops->event_wait(event, stream);
+}
+
+enum status event_synchronize(struct event *event, struct device *device)
+{
+    return device->ops->event_synchronize(event);
+}

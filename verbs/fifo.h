@@ -1,0 +1,128 @@
+/* fifo: one directed edge between two ranks, as both ends see it: slots, records, and two counters.
+ *
+ *   producer ──► consumer      written by            read by               lives with
+ *     slots[S]  bytes          producer              consumer              the consumer, in its memory kind
+ *     record[S] what is where  producer              consumer              the consumer, CPU-loadable
+ *     tail      steps posted   producer (release)    consumer (acquire)    the consumer, beside the records
+ *     head      steps freed    consumer (release)    producer (acquire)    the producer
+ *
+ *   producer                                          consumer
+ *   1 wait  fifo_room()  > 0   [acquire head]         1 wait  fifo_ready() > 0       [acquire tail]
+ *   2 write fifo_slot()                               2 read  fifo_record(), fifo_data()
+ *   3 fifo_post()              [release tail]         3 fifo_free()                  [release head]
+ *
+ * Step s uses slot s mod S; S is a power of two, so that counters may wrap. Counters are monotonic 64-bit words, used through
+ * __atomic builtins only, so that C, C++ and nvcc read this header alike. Each side keeps its own step and the last value it
+ * saw of the other's counter: memory is asked only when that does not suffice.
+ *
+ * Over shared memory both sides look at the same words. Over other transports each side has its own copies and
+ * edge_progress() carries them across; head then moves only when the source may be reused.
+ */
+#ifndef VERBS_FIFO_H
+#define VERBS_FIFO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a step holds. Visible to the consumer once tail says so. */
+struct fifo_record {
+    uint64_t bytes;    /* of data; 0 is legal: the counters still advance */
+    uint64_t tag;      /* the executors' word, carried untouched */
+    uint64_t address;  /* 0: the data is in the slot; else it is there, in the memory of whoever reads this record */
+    uint64_t reserved; /* keeps a record within one cache line */
+};
+
+/* One side's view. `step` and `seen` are private to the side; the four pointers may be shared. */
+struct fifo {
+    unsigned char *slots;
+    struct fifo_record *records;
+    uint64_t *tail;
+    uint64_t *head;
+    size_t slot_bytes;   /* a multiple of 64 */
+    uint64_t slot_count; /* S, a power of two */
+    uint64_t step;       /* producer: steps posted. consumer: steps freed */
+    uint64_t seen;       /* producer: last head seen. consumer: last tail seen */
+};
+
+/* Both sides start at the same step: 0, or near the wrap in tests. */
+static inline void fifo_begin(struct fifo *fifo, uint64_t start)
+{
+    fifo->step = start;
+    fifo->seen = start;
+}
+
+static inline uint64_t fifo_index(const struct fifo *fifo, uint64_t step) { return step & (fifo->slot_count - 1); }
+
+/* ---- producer ---- */
+
+/* Steps that may be posted now. */
+static inline uint64_t fifo_room(struct fifo *fifo)
+{
+    if (fifo->step - fifo->seen >= fifo->slot_count)
+        fifo->seen = __atomic_load_n(fifo->head, __ATOMIC_ACQUIRE); /* pairs with the release in fifo_free() */
+    return fifo->slot_count - (fifo->step - fifo->seen);
+}
+
+/* The slot that the next fifo_post() publishes. Needs room. */
+static inline unsigned char *fifo_slot(const struct fifo *fifo)
+{
+    return fifo->slots + fifo_index(fifo, fifo->step) * fifo->slot_bytes;
+}
+
+/* Publishes the next step: everything the producer stored before (slot, record) is visible to a consumer that sees tail.
+ * Non-temporal stores need their own fence before. address 0: the data is in the slot; else in the producer's memory there,
+ * which must not change until head has passed this step (see transport.h, reads_address). */
+static inline void fifo_post(struct fifo *fifo, uint64_t bytes, uint64_t tag, uint64_t address)
+{
+    struct fifo_record *record = &fifo->records[fifo_index(fifo, fifo->step)];
+    record->bytes = bytes;
+    record->tag = tag;
+    record->address = address;
+    fifo->step++;
+    __atomic_store_n(fifo->tail, fifo->step, __ATOMIC_RELEASE); /* pairs with the acquire in fifo_ready() */
+}
+
+/* Steps posted whose source is not yet reusable. */
+static inline uint64_t fifo_unfreed(struct fifo *fifo)
+{
+    fifo->seen = __atomic_load_n(fifo->head, __ATOMIC_ACQUIRE); /* pairs with the release in fifo_free() */
+    return fifo->step - fifo->seen;
+}
+
+/* ---- consumer ---- */
+
+/* Steps that may be read now. */
+static inline uint64_t fifo_ready(struct fifo *fifo)
+{
+    if (fifo->seen == fifo->step)
+        fifo->seen = __atomic_load_n(fifo->tail, __ATOMIC_ACQUIRE); /* pairs with the release in fifo_post() */
+    return fifo->seen - fifo->step;
+}
+
+/* The oldest step not yet freed. Needs fifo_ready() > 0. */
+static inline const struct fifo_record *fifo_record(const struct fifo *fifo)
+{
+    return &fifo->records[fifo_index(fifo, fifo->step)];
+}
+
+static inline const unsigned char *fifo_data(const struct fifo *fifo)
+{
+    const struct fifo_record *record = fifo_record(fifo);
+    return record->address != 0 ? (const unsigned char *)(uintptr_t)record->address : fifo_slot(fifo);
+}
+
+/* Gives the oldest step back: the consumer's loads from it are done before the producer sees head. */
+static inline void fifo_free(struct fifo *fifo)
+{
+    fifo->step++;
+    __atomic_store_n(fifo->head, fifo->step, __ATOMIC_RELEASE); /* pairs with the acquire in fifo_room() */
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,291 @@
+/* launch: see launch.h.
+ *
+ * Keeps: no child outlives the launcher, and the first failure is the one that is told. The launcher
+ * blocks its signals and takes them one by one with sigtimedwait(), so nothing happens between a look
+ * and a sleep:
+ *
+ *   fork all ─► wait for SIGCHLD ─► reap ─► one failed? ─► 5 s ─► SIGTERM ─► 2 s ─► SIGKILL ─► all reaped
+ *                       ▲ SIGINT, SIGTERM: passed on
+ */
+#include "verbs/launch.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "verbs/clock.h"
+
+/* A dying rank's sockets close before it can be reaped: its peers may see that, fail and end first. */
+#define SETTLE_MS 50
+/* The others learn of a failure by themselves, and say what they saw; then they are asked to end, then made to. */
+#define GRACE_MS     5000
+#define TERMINATE_MS 2000
+
+struct launch {
+    int nranks;
+    int alive;
+    pid_t *pids; /* by rank; 0: ended */
+    sigset_t waited, mask_before;
+    struct sigaction child_before;
+    int failed_rank;       /* the first that failed, or -1 */
+    int failed_status;     /* as of waitpid() */
+    int64_t settled_at_ns; /* from then on the first failure stands */
+    int64_t urge_at_ns;    /* when the next urging is due */
+    int urge_signal;
+};
+
+/* ---- local ranks ---- */
+
+static void block_signals(struct launch *launch)
+{
+    sigemptyset(&launch->waited);
+    sigaddset(&launch->waited, SIGCHLD);
+    sigaddset(&launch->waited, SIGINT);
+    sigaddset(&launch->waited, SIGTERM);
+    sigprocmask(SIG_BLOCK, &launch->waited, &launch->mask_before);
+    /* A SIGCHLD that is ignored, as some parents leave it, would let the kernel reap the exit codes away. */
+    struct sigaction child = {.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDSTOP};
+    sigaction(SIGCHLD, &child, &launch->child_before);
+}
+
+static void restore_signals(const struct launch *launch)
+{
+    sigaction(SIGCHLD, &launch->child_before, NULL);
+    sigprocmask(SIG_SETMASK, &launch->mask_before, NULL);
+}
+
+/* Ranks of one host share its cores; libraries that start threads read this when they are loaded or
+ * first used. */
+static void share_cores(int nranks)
+{
+    cpu_set_t set;
+    int cores =
+        sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    char text[16];
+    snprintf(text, sizeof text, "%d", cores / nranks > 1 ? cores / nranks : 1);
+    setenv("OPENBLAS_NUM_THREADS", text, 0);
+}
+
+static void become_rank(
+    struct bootstrap_config *config, int rank, pid_t parent, const struct launch *launch)
+{
+    /* Asked for first, looked at second: a parent that dies in between is noticed by one of the two. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    restore_signals(launch);
+    free(launch->pids);
+    config->rank = config->local_rank = rank;
+    if (rank > 0 && config->listen_fd >= 0) {
+        close(config->listen_fd);
+        config->listen_fd = -1;
+    }
+    share_cores(launch->nranks);
+}
+
+/* Says how the first failed rank ended. Returns the launcher's exit code. */
+static int tell_failure(const struct launch *launch)
+{
+    if (launch->failed_rank < 0) return 0;
+    if (WIFSIGNALED(launch->failed_status)) {
+        int number = WTERMSIG(launch->failed_status);
+        fprintf(stderr, "rank %d was killed by signal %d (%s)\n", launch->failed_rank, number,
+            strsignal(number));
+        return 128 + number;
+    }
+    fprintf(
+        stderr, "rank %d exited with code %d\n", launch->failed_rank, WEXITSTATUS(launch->failed_status));
+    return WEXITSTATUS(launch->failed_status);
+}
+
+static void reap(struct launch *launch, int rank)
+{
+    int wait_status = 0;
+    pid_t ended = launch->pids[rank] > 0 ? waitpid(launch->pids[rank], &wait_status, WNOHANG) : 0;
+    if (ended <= 0) return;
+    launch->pids[rank] = 0;
+    launch->alive--;
+    if (wait_status == 0) return;
+    int64_t now_ns = clock_ns();
+    bool first = launch->failed_rank < 0;
+    /* Within that moment a rank that was killed is a cause, and one that exited may be a consequence. */
+    bool cause = !first && now_ns < launch->settled_at_ns && WIFSIGNALED(wait_status) &&
+                 !WIFSIGNALED(launch->failed_status);
+    if (first || cause) {
+        launch->failed_rank = rank;
+        launch->failed_status = wait_status;
+    }
+    if (!first) return;
+    launch->settled_at_ns = now_ns + clock_ms_to_ns(SETTLE_MS);
+    launch->urge_at_ns = now_ns + clock_ms_to_ns(GRACE_MS);
+    launch->urge_signal = SIGTERM;
+}
+
+/* A pending SIGCHLD carries the pid of the child that raised it first; later ones merge into it. So
+ * that child is reaped first, and the first failure is told even when others follow it within
+ * microseconds. */
+static void reap_all(struct launch *launch, pid_t first)
+{
+    for (int r = 0; r < launch->nranks; r++)
+        if (launch->pids[r] == first) reap(launch, r);
+    for (int r = 0; r < launch->nranks; r++) reap(launch, r);
+}
+
+static void signal_all(const struct launch *launch, int number)
+{
+    for (int r = 0; r < launch->nranks; r++)
+        if (launch->pids[r] > 0) kill(launch->pids[r], number);
+}
+
+/* For a launch that came to nothing. */
+static void kill_all(struct launch *launch)
+{
+    signal_all(launch, SIGKILL);
+    for (int r = 0; r < launch->nranks; r++)
+        if (launch->pids[r] > 0) waitpid(launch->pids[r], NULL, 0);
+    launch->alive = 0;
+}
+
+static void urge(struct launch *launch)
+{
+    signal_all(launch, launch->urge_signal);
+    launch->urge_signal = SIGKILL;
+    launch->urge_at_ns = clock_ns() + clock_ms_to_ns(TERMINATE_MS);
+}
+
+/* Returns when all ranks have ended, with the exit code of the first failure; that is told as soon as
+ * it is sure. */
+static int wait_all(struct launch *launch)
+{
+    int exit_code = 0;
+    while (launch->alive > 0) {
+        bool told = exit_code != 0, failed = launch->failed_rank >= 0;
+        int64_t wake_ns = clock_ns() + clock_ms_to_ns(60000);
+        if (failed) wake_ns = told ? launch->urge_at_ns : launch->settled_at_ns;
+        int64_t left_ns = wake_ns > clock_ns() ? wake_ns - clock_ns() : 0;
+        struct timespec left = {(time_t)(left_ns / 1000000000), (long)(left_ns % 1000000000)};
+        siginfo_t info;
+        int number = sigtimedwait(&launch->waited, &info, &left);
+        /* A terminal sends its SIGINT to the whole foreground group: the ranks have it already. */
+        if (number == SIGTERM || (number == SIGINT && info.si_code != SI_KERNEL))
+            signal_all(launch, number);
+        reap_all(launch, number == SIGCHLD ? info.si_pid : -1);
+        if (failed && !told && clock_ns() >= launch->settled_at_ns) exit_code = tell_failure(launch);
+        if (failed && clock_ns() >= launch->urge_at_ns) urge(launch);
+    }
+    return exit_code != 0 ? exit_code : tell_failure(launch);
+}
+
+/* Forks one rank. True in the parent and in the child; false when fork failed. */
+static bool start_rank(
+    struct launch *launch, struct bootstrap_config *config, int rank, pid_t parent, bool *is_parent)
+{
+    pid_t pid = fork();
+    if (pid < 0) return false;
+    *is_parent = pid != 0;
+    if (pid == 0) {
+        become_rank(config, rank, parent, launch);
+        return true;
+    }
+    launch->pids[rank] = pid;
+    launch->alive++;
+    return true;
+}
+
+enum status launch_local(struct bootstrap_config *config, bool *is_parent, int *exit_code, int nranks)
+{
+    *is_parent = true;
+    *exit_code = 1;
+    if (nranks < 1) return FAIL(STATUS_INVALID, "%d ranks; expected 1 or more: correct --ranks", nranks);
+    struct launch launch = {
+        .nranks = nranks, .failed_rank = -1, .pids = calloc((size_t)nranks, sizeof(pid_t))};
+    if (launch.pids == NULL) return FAIL(STATUS_SYSTEM, "no memory for %d ranks", nranks);
+    struct bootstrap_config job = bootstrap_config_single();
+    job.nranks = job.local_nranks = nranks;
+    job.job = bootstrap_draw_job();
+    snprintf(job.address, sizeof job.address, "127.0.0.1");
+    enum status status = nranks > 1 ? bootstrap_listen_local(&job.listen_fd, &job.port) : STATUS_OK;
+    if (status != STATUS_OK) {
+        free(launch.pids);
+        return status;
+    }
+    fflush(NULL); /* what is buffered must not be printed once per rank */
+    block_signals(&launch);
+    pid_t parent = getpid();
+    for (int r = 0; r < nranks && status == STATUS_OK; r++) {
+        if (!start_rank(&launch, &job, r, parent, is_parent)) {
+            status = FAIL(STATUS_SYSTEM,
+                "cannot start rank %d of %d: %s: raise the limit of processes (ulimit -u)", r, nranks,
+                strerror(errno));
+            kill_all(&launch);
+        } else if (!*is_parent) {
+            *config = job;
+            return STATUS_OK;
+        }
+    }
+    if (job.listen_fd >= 0) close(job.listen_fd);
+    int first_code = wait_all(&launch);
+    restore_signals(&launch);
+    free(launch.pids);
+    *exit_code = status == STATUS_OK ? first_code : 1;
+    return status;
+}
+
+/* ---- a launcher's environment ---- */
+
+static enum status read_number(int *value, const char *name, int least, int most, const char *expected)
+{
+    const char *text = getenv(name);
+    char *end = NULL;
+    errno = 0;
+    long number = text == NULL ? 0 : strtol(text, &end, 10);
+    if (text == NULL)
+        return FAIL(STATUS_INVALID,
+            "%s is not set; expected %s: torchrun sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT "
+            "together",
+            name, expected);
+    if (end == text || *end != '\0' || errno != 0 || number < least || number > most)
+        return FAIL(STATUS_INVALID, "%s is \"%s\"; expected %s (%d to %d): correct or unset it", name, text,
+            expected, least, most);
+    *value = (int)number;
+    return STATUS_OK;
+}
+
+enum status launch_from_environment(struct bootstrap_config *config, bool *found)
+{
+    *found = false;
+    if (getenv("RANK") == NULL && getenv("WORLD_SIZE") == NULL) return STATUS_OK;
+    struct bootstrap_config read = bootstrap_config_single();
+    read.local_nranks = 0;
+    TRY(read_number(&read.nranks, "WORLD_SIZE", 1, INT_MAX, "the number of ranks"));
+    TRY(read_number(&read.rank, "RANK", 0, read.nranks - 1, "a number below WORLD_SIZE"));
+    if (getenv("LOCAL_WORLD_SIZE") != NULL)
+        TRY(read_number(
+            &read.local_nranks, "LOCAL_WORLD_SIZE", 1, read.nranks, "the number of ranks on this host"));
+    int local_most = (read.local_nranks > 0 ? read.local_nranks : read.nranks) - 1;
+    if (getenv("LOCAL_RANK") != NULL)
+        TRY(read_number(&read.local_rank, "LOCAL_RANK", 0, local_most, "this rank's number on its host"));
+    else read.local_nranks = 0; /* one without the other says nothing */
+    if (read.nranks > 1) {
+        const char *address = getenv("MASTER_ADDR");
+        TRY(read_number(&read.port, "MASTER_PORT", 1, 65535, "the port of rank 0"));
+        if (address == NULL || address[0] == '\0' || strlen(address) >= sizeof read.address)
+            return FAIL(STATUS_INVALID,
+                "MASTER_ADDR is %s; expected the name or IP address of rank 0's host, shorter than %zu bytes",
+                address == NULL      ? "not set"
+                : address[0] == '\0' ? "empty"
+                                     : "too long",
+                sizeof read.address);
+        snprintf(read.address, sizeof read.address, "%s", address);
+    }
+    *config = read;
+    *found = true;
+    return STATUS_OK;
+}
