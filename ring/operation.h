@@ -1,0 +1,108 @@
+/* operation: one collective call on one rank, from submission to completion, and the cursors that run its plan.
+ *
+ * How the buffer is cut
+ *
+ *   |<- chunk of rank 0 ->|<- chunk of rank 1 ->| …      borders: count and nranks alone (I2)
+ *   |c0 |c1 |             |c0 |c1 |                      each channel takes its part of every chunk
+ *   |s s|s s|             |s s|s s|                      slices of at most one slot
+ *
+ * A cursor runs the plan of its channel on a block of W slices of every chunk, then on the next block:
+ *
+ *   for each block of W slices: for each step of the plan: for each slice of the block: one primitive
+ *
+ * W = S/2, half the slots of an edge. All cursors run this order, so slices leave and arrive on an edge in the same order.
+ * Between the send of a slice and its consumption the neighbour consumes W older ones: at most W slots are in use by
+ * what the neighbour cannot consume yet, so a cursor never waits in a circle, and the other W let both sides work at once.
+ */
+#ifndef RING_OPERATION_H
+#define RING_OPERATION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ring/plan.h"
+#include "ring/reduce.h"
+#include "verbs/transport.h"
+
+#define RING_MAX_CHANNELS 16
+
+struct ring_comm;
+
+enum cursor_wait { CURSOR_RUNNING, CURSOR_WAITS_DATA, CURSOR_WAITS_ROOM, CURSOR_DRAINING, CURSOR_DONE };
+
+/* Where in the order above. */
+struct place {
+    size_t block; /* first slice of the block in hand */
+    int step;
+    size_t slice; /* within the block */
+};
+
+/* One channel's run through its plan. */
+struct cursor {
+    struct operation *operation;
+    struct plan plan;
+    int channel;
+    size_t slice_count;    /* elements of a full slice */
+    size_t slices;         /* per chunk, at least 1: an empty operation still meets its neighbours */
+    struct place at;
+    struct place ahead;    /* the next receive whose landing has not been asked for, */
+    uint64_t ahead_step;   /* and its step on the consumer's edge: see cursor_land() */
+    enum cursor_wait wait;
+    int waits_for;         /* rank, when waiting */
+    struct edge *producer; /* edges used last; NULL before: to finish only when they have drained */
+    struct edge *consumer;
+};
+
+struct operation {
+    struct operation *next; /* list of the progress engine */
+    struct ring_comm *comm;
+
+    enum collective collective;
+    struct reduction reduction;
+    int root;              /* rank */
+    const unsigned char *send;
+    unsigned char *recv;
+    size_t count;          /* as the caller gave it */
+    size_t stride;         /* elements between chunks; 0: the chunks are an even split of count */
+    bool send_is_chunk;    /* send (recv) holds this rank's chunk only, at offset 0 */
+    bool recv_is_chunk;
+    bool slots_are_shared; /* the next rank's core reads the slots that this one writes, */
+    bool streaming;        /* with streaming stores */
+
+    uint64_t sequence;     /* of this communicator, from 1 */
+    uint64_t tag;          /* what every slice of it carries: see operation_tag() */
+    int cursor_count;
+    struct cursor cursors[RING_MAX_CHANNELS];
+    uint64_t sent_bytes, received_bytes;
+    bool begun;            /* by the engine, when its turn has come */
+    int64_t progress_ns;   /* when it last moved; 0: just now */
+
+    bool done;             /* written under the engine's lock */
+    enum status status;
+    char text[STATUS_TEXT_BYTES];
+};
+
+/* Prepares the cursors; opens every edge that the plan needs, without waiting. Needs comm, collective … recv_is_chunk and
+ * sequence. By the engine only, when all older operations of the communicator are done. */
+MUST_CHECK enum status operation_begin(struct operation *operation);
+
+/* Nothing of the operation is looked at any more after this, whether it ended well or not. */
+void operation_end(struct operation *operation);
+
+/* Does what can be done now; sets *moved if anything was, *done when the last byte and credit have left user space.
+ * errors: as struct edge's, and DATA when a neighbour sends a slice of another operation. */
+MUST_CHECK enum status operation_advance(struct operation *operation, bool *moved, bool *done);
+
+/* "all_reduce #17 (1003 float32, sum)" */
+void operation_describe(char *text, size_t bytes, const struct operation *operation);
+/* "data from rank 2 (step 3 of 7, slice 5 of 9)": what the first cursor that is not done waits for; *rank is the peer. */
+void operation_describe_wait(char *text, size_t bytes, int *rank, const struct operation *operation);
+
+/* Elements [*begin, *begin + *count) of the buffer are rank c's chunk. */
+void operation_chunk(size_t *begin, size_t *count, const struct operation *operation, int c);
+
+/* Collective, dtype, redop, root, sequence and a hash of count and stride in one word: what neighbours must agree on. */
+uint64_t operation_tag(const struct operation *operation);
+
+#endif

@@ -1,0 +1,141 @@
+/* plan: the ring algorithms. Everything else in ring/ executes, draws or counts what stands here.
+ *
+ * All-reduce of 4 ranks: reduce-scatter (steps 0–3), then all-gather (steps 3–6), fused at the turn, step 3. s: send,
+ * r+s: receive, add own, send on; r+k: receive, add own, keep; r=: receive, keep; digits are chunks.
+ *
+ *   step      position 0     position 1     position 2     position 3
+ *   0         s 3            s 0            s 1            s 2
+ *   1         r+s 2          r+s 3          r+s 0          r+s 1
+ *   2         r+s 1          r+s 2          r+s 3          r+s 0
+ *   3         r+k s 0        r+k s 1        r+k s 2        r+k s 3        chunk p is complete at position p
+ *   4         r= s 3         r= s 0         r= s 1         r= s 2
+ *   5         r= s 2         r= s 3         r= s 0         r= s 1
+ *   6         r= 1           r= 2           r= 3           r= 0
+ *
+ * Chunk c starts at position c+1, travels c+2, …, and is complete at c: this order alone decides the bits of a sum (I2), and
+ * the complete chunk is copied, not summed again, so all ranks hold the same bits (I1).
+ * Every position sends 2(n−1) chunks of 1/n of the buffer: 2(n−1)/n of its bytes, the least possible. source: Patarasuk and
+ * Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009; FIELD_NOTES §1.
+ */
+#include "ring/plan.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* c modulo n for -n ≤ c < 2n. */
+static int wrap(int c, int n) { return c < 0 ? c + n : c >= n ? c - n : c; }
+
+static struct plan_step ring_step(enum primitive primitive, int n, int p, int chunk)
+{
+    return (struct plan_step){
+        .primitive = primitive,
+        .from = primitive_receives(primitive) ? wrap(p - 1, n) : -1,
+        .to = primitive_sends(primitive) ? wrap(p + 1, n) : -1,
+        .chunk = wrap(chunk, n),
+    };
+}
+
+static struct plan_step reduce_scatter_step(int n, int p, int i)
+{
+    if (i == 0) return ring_step(PRIMITIVE_SEND, n, p, p - 1);
+    if (i < n - 1) return ring_step(PRIMITIVE_RECV_REDUCE_SEND, n, p, p - 1 - i);
+    return ring_step(PRIMITIVE_RECV_REDUCE_COPY, n, p, p);
+}
+
+static struct plan_step all_gather_step(int n, int p, int i)
+{
+    if (i == 0) return ring_step(PRIMITIVE_COPY_SEND, n, p, p);
+    if (i < n - 1) return ring_step(PRIMITIVE_RECV_COPY_SEND, n, p, p - i);
+    return ring_step(PRIMITIVE_RECV, n, p, p + 1);
+}
+
+static struct plan_step all_reduce_step(int n, int p, int i)
+{
+    if (i < n - 1) return reduce_scatter_step(n, p, i);
+    if (i == n - 1) return ring_step(PRIMITIVE_RECV_REDUCE_COPY_SEND, n, p, p);
+    return all_gather_step(n, p, i - (n - 1));
+}
+
+/* A chain from the root along the ring; the whole buffer is one chunk, and its slices follow one another down the chain. */
+static struct plan_step broadcast_step(int n, int p, int root)
+{
+    int distance = wrap(p - root, n);
+    enum primitive primitive = distance == 0       ? PRIMITIVE_COPY_SEND
+                               : distance == n - 1 ? PRIMITIVE_RECV
+                                                   : PRIMITIVE_RECV_COPY_SEND;
+    struct plan_step step = ring_step(primitive, n, p, 0);
+    step.chunk = 0;
+    return step;
+}
+
+struct plan plan_make(enum collective collective, int nranks, int position, int root)
+{
+    assert(nranks > 0 && position >= 0 && position < nranks && root >= 0 && root < nranks);
+    struct plan plan = {.collective = collective, .nranks = nranks, .position = position, .root = root};
+    plan.chunks = collective == COLLECTIVE_BROADCAST ? 1 : nranks;
+    bool there_and_back = collective == COLLECTIVE_ALL_REDUCE || collective == COLLECTIVE_BARRIER;
+    plan.steps = nranks == 1 || collective == COLLECTIVE_BROADCAST ? 1 : there_and_back ? 2 * nranks - 1 : nranks;
+    return plan;
+}
+
+struct plan_step plan_step_at(const struct plan *plan, int i)
+{
+    int n = plan->nranks, p = plan->position;
+    assert(i >= 0 && i < plan->steps);
+    if (n == 1) return (struct plan_step){PRIMITIVE_COPY, -1, -1, 0};
+    switch (plan->collective) {
+    case COLLECTIVE_REDUCE_SCATTER: return reduce_scatter_step(n, p, i);
+    case COLLECTIVE_ALL_GATHER: return all_gather_step(n, p, i);
+    case COLLECTIVE_BROADCAST: return broadcast_step(n, p, plan->root);
+    case COLLECTIVE_ALL_REDUCE:
+    case COLLECTIVE_BARRIER: /* an all-reduce of nothing: nobody leaves before all have come */
+    case COLLECTIVE_COUNT: break;
+    }
+    return all_reduce_step(n, p, i);
+}
+
+int plan_chunks_sent(const struct plan *plan)
+{
+    int sent = 0;
+    for (int i = 0; i < plan->steps; i++) sent += plan_step_at(plan, i).to >= 0;
+    return sent;
+}
+
+static const struct {
+    const char *name;
+    bool receives, sends;
+} primitives[PRIMITIVE_COUNT] = {
+    [PRIMITIVE_NONE] = {"none", false, false},
+    [PRIMITIVE_COPY] = {"copy", false, false},
+    [PRIMITIVE_SEND] = {"send", false, true},
+    [PRIMITIVE_COPY_SEND] = {"copy_send", false, true},
+    [PRIMITIVE_RECV] = {"recv", true, false},
+    [PRIMITIVE_RECV_COPY_SEND] = {"recv_copy_send", true, true},
+    [PRIMITIVE_RECV_REDUCE_SEND] = {"recv_reduce_send", true, true},
+    [PRIMITIVE_RECV_REDUCE_COPY] = {"recv_reduce_copy", true, false},
+    [PRIMITIVE_RECV_REDUCE_COPY_SEND] = {"recv_reduce_copy_send", true, true},
+};
+
+const char *primitive_name(enum primitive primitive) { return primitives[primitive].name; }
+bool primitive_receives(enum primitive primitive) { return primitives[primitive].receives; }
+bool primitive_sends(enum primitive primitive) { return primitives[primitive].sends; }
+
+static const char *const collective_names[COLLECTIVE_COUNT] = {
+    [COLLECTIVE_ALL_REDUCE] = "all_reduce",
+    [COLLECTIVE_REDUCE_SCATTER] = "reduce_scatter",
+    [COLLECTIVE_ALL_GATHER] = "all_gather",
+    [COLLECTIVE_BROADCAST] = "broadcast",
+    [COLLECTIVE_BARRIER] = "barrier",
+};
+
+const char *collective_name(enum collective collective) { return collective_names[collective]; }
+
+int collective_from_name(enum collective *collective, const char *name)
+{
+    for (int i = 0; i < COLLECTIVE_COUNT; i++) {
+        if (strcmp(name, collective_names[i]) != 0) continue;
+        *collective = (enum collective)i;
+        return 0;
+    }
+    return -1;
+}

@@ -1,0 +1,81 @@
+/* plan: a collective as a list of steps. A pure function of (collective, nranks, position, root); it moves nothing.
+ *
+ * The buffer is cut into nranks chunks; chunk c belongs to position c of the ring. A step is one primitive: it may receive a
+ * chunk from one position, may combine it with the caller's own, may keep it, may send it on. An executor runs the steps on
+ * each slice of the chunks in turn (execute_host.c); `ringzero show` prints them; tests/ring_plan_test.c proves every
+ * collective for all nranks ≤ 64.
+ *
+ * All positions run the same number of steps in the same order, and step i of one position receives what step i−1 (ring) of
+ * its predecessor sent: so the order of sends on an edge is the order of receives on it, however the buffer is sliced.
+ */
+#ifndef RING_PLAN_H
+#define RING_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum collective {
+    COLLECTIVE_ALL_REDUCE,
+    COLLECTIVE_REDUCE_SCATTER,
+    COLLECTIVE_ALL_GATHER,
+    COLLECTIVE_BROADCAST,
+    COLLECTIVE_BARRIER,
+    COLLECTIVE_COUNT
+};
+/* "all_reduce", … */
+const char *collective_name(enum collective collective);
+/* 0 and *collective, or -1. */
+int collective_from_name(enum collective *collective, const char *name);
+
+/* What a step does with chunk c. in: the caller's send buffer; out: its receive buffer; ⊕: the reduction. "finish" is what
+ * a reduction does last (an integer average divides there). */
+enum primitive {
+    PRIMITIVE_NONE,                   /* nothing: this position rests in this step */
+    PRIMITIVE_COPY,                   /*                          out[c] = finish(in[c])                        */
+    PRIMITIVE_SEND,                   /*                                                          wire ← in[c]  */
+    PRIMITIVE_COPY_SEND,              /*                          out[c] = in[c]                  wire ← out[c] */
+    PRIMITIVE_RECV,                   /* wire → x                 out[c] = x                                    */
+    PRIMITIVE_RECV_COPY_SEND,         /* wire → x                 out[c] = x                      wire ← x      */
+    PRIMITIVE_RECV_REDUCE_SEND,       /* wire → x                                                 wire ← x ⊕ in[c] */
+    PRIMITIVE_RECV_REDUCE_COPY,       /* wire → x                 out[c] = finish(x ⊕ in[c])                    */
+    PRIMITIVE_RECV_REDUCE_COPY_SEND,  /* wire → x                 out[c] = finish(x ⊕ in[c])      wire ← out[c] */
+    PRIMITIVE_COUNT
+};
+const char *primitive_name(enum primitive primitive);
+bool primitive_receives(enum primitive primitive);
+bool primitive_sends(enum primitive primitive);
+
+struct plan_step {
+    enum primitive primitive;
+    int from;  /* position that the chunk comes from; -1: nothing is received */
+    int to;    /* position that it goes to; -1: nothing is sent */
+    int chunk; /* 0 ≤ chunk < plan.chunks */
+};
+
+/* One position's plan. Small enough to pass by value; steps are computed, not stored. */
+struct plan {
+    enum collective collective;
+    int nranks;
+    int position;
+    int root;   /* position; broadcast only, else 0 */
+    int steps;  /* the same for all positions */
+    int chunks; /* into how many chunks the buffer is cut: nranks, or 1 for broadcast */
+};
+
+/* 0 ≤ position, root < nranks. */
+struct plan plan_make(enum collective collective, int nranks, int position, int root);
+
+/* Step i, 0 ≤ i < plan->steps. cost: constant. */
+struct plan_step plan_step_at(const struct plan *plan, int i);
+
+/* Chunks that a position sends in all: times the bytes of a chunk, the bytes on the wire per rank. */
+int plan_chunks_sent(const struct plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

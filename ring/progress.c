@@ -1,0 +1,257 @@
+/* progress: see progress.h.
+ *
+ *   submit   operations ──► incoming (lock) ──► live list (the driver's alone)
+ *   drive    pass over live: advance each communicator's oldest; a finished one leaves the list and is marked done (lock),
+ *            `changed` is broadcast
+ *   wait     not done and somebody drives: sleep on `changed`; not done and nobody drives: drive
+ */
+#include "ring/progress.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ring/comm.h"
+#include "ring/operation.h"
+#include "verbs/clock.h"
+
+#define SPINS_BEFORE_YIELD  512
+#define YIELDS_BEFORE_SLEEP 64
+#define SLEEP_NS            20000
+#define POLL_MS             1
+#define DEATH_NEWS_MS       200
+#define POLL_DESCRIPTORS    32
+
+struct progress {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool driven;
+    struct operation *incoming; /* newest first */
+    struct operation *live;     /* oldest first; only the driver touches it */
+};
+
+enum status progress_open(struct progress **progress)
+{
+    *progress = calloc(1, sizeof **progress);
+    if (*progress == NULL) return FAIL(STATUS_SYSTEM, "no memory for a progress engine");
+    pthread_mutex_init(&(*progress)->lock, NULL);
+    pthread_cond_init(&(*progress)->changed, NULL);
+    return STATUS_OK;
+}
+
+void progress_close(struct progress *progress)
+{
+    if (progress == NULL) return;
+    pthread_cond_destroy(&progress->changed);
+    pthread_mutex_destroy(&progress->lock);
+    free(progress);
+}
+
+/* ---- waiting ---- */
+
+static void cpu_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+static int live_descriptors(struct pollfd *descriptors, const struct progress *progress)
+{
+    int count = 0;
+    for (const struct operation *operation = progress->live; operation != NULL; operation = operation->next) {
+        for (int c = 0; c < operation->cursor_count; c++) {
+            const struct edge *edges[2] = {operation->cursors[c].consumer, operation->cursors[c].producer};
+            for (int e = 0; e < 2 && count < POLL_DESCRIPTORS; e++) {
+                short events = 0;
+                int fd = edges[e] != NULL ? edge_descriptor(edges[e], &events) : -1;
+                if (fd >= 0) descriptors[count++] = (struct pollfd){fd, events, 0};
+            }
+        }
+    }
+    return count;
+}
+
+/* Gives the core up a little more with every pass that moved nothing. */
+static void idle_wait(int idle, const struct progress *progress)
+{
+    if (idle < SPINS_BEFORE_YIELD) {
+        cpu_relax();
+    } else if (idle < SPINS_BEFORE_YIELD + YIELDS_BEFORE_SLEEP) {
+        sched_yield();
+    } else {
+        struct pollfd descriptors[POLL_DESCRIPTORS];
+        int count = live_descriptors(descriptors, progress);
+        if (count > 0) {
+            poll(descriptors, (nfds_t)count, POLL_MS);
+        } else {
+            struct timespec sleep = {0, SLEEP_NS};
+            nanosleep(&sleep, NULL);
+        }
+    }
+}
+
+/* ---- one operation's end ---- */
+
+static enum status fail_waiting(const struct operation *operation, enum status status, const char *reason)
+{
+    char what[160], wait[160], why[STATUS_TEXT_BYTES];
+    int peer;
+    snprintf(why, sizeof why, "%s", reason); /* may be status_text() itself */
+    operation_describe(what, sizeof what, operation);
+    operation_describe_wait(wait, sizeof wait, &peer, operation);
+    return FAIL(status, "rank %d: %s: %s, while waiting for %s", operation->comm->rank, what, why, wait);
+}
+
+/* Says what the operation was doing. A connection that breaks and the news of a death are one event: the death explains it,
+ * and comes within milliseconds. */
+static enum status explain(const struct operation *operation, enum status status)
+{
+    if (status == STATUS_DATA) return status; /* the slice that did not fit has described itself */
+    char text[STATUS_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", status_text());
+    int64_t until = clock_ns() + clock_ms_to_ns(DEATH_NEWS_MS);
+    while (status == STATUS_PEER && !bootstrap_failed(operation->comm->bootstrap) && clock_ns() < until) {
+        struct timespec sleep = {0, 1000000};
+        nanosleep(&sleep, NULL);
+    }
+    enum status job = bootstrap_check(NULL, operation->comm->bootstrap);
+    if (job != STATUS_OK) return fail_waiting(operation, job, status_text());
+    return fail_waiting(operation, status, text);
+}
+
+/* Asked when an operation did not move. */
+static enum status check_patience(const struct operation *operation, int64_t now)
+{
+    const struct ring_comm *comm = operation->comm;
+    if (bootstrap_failed(comm->bootstrap))
+        return fail_waiting(operation, bootstrap_check(NULL, comm->bootstrap), status_text());
+    int64_t waited = now - operation->progress_ns;
+    if (waited < clock_ms_to_ns(comm->config.timeout_ms)) return STATUS_OK;
+    char reason[128];
+    snprintf(reason, sizeof reason, "nothing moved for %.1f s (RINGZERO_TIMEOUT_MS %d)", (double)waited * 1e-9,
+        comm->config.timeout_ms);
+    return fail_waiting(operation, STATUS_TIMEOUT, reason);
+}
+
+static enum status operation_step(struct operation *operation, bool *moved, bool *done)
+{
+    bool moved_here = false;
+    enum status status = operation->begun ? STATUS_OK : operation_begin(operation);
+    if (status == STATUS_OK) status = operation_advance(operation, &moved_here, done);
+    if (status != STATUS_OK) return explain(operation, status);
+    if (moved_here) {
+        *moved = true;
+        operation->progress_ns = 0; /* stamped by the first pass that does not move: a clock per slice is not needed */
+        return STATUS_OK;
+    }
+    if (*done) return STATUS_OK;
+    int64_t now = clock_ns();
+    if (operation->progress_ns == 0) operation->progress_ns = now;
+    return check_patience(operation, now);
+}
+
+/* ---- driving ---- */
+
+static void take_incoming(struct progress *progress)
+{
+    pthread_mutex_lock(&progress->lock);
+    struct operation *newest_first = progress->incoming, *oldest_first = NULL;
+    progress->incoming = NULL;
+    pthread_mutex_unlock(&progress->lock);
+    while (newest_first != NULL) {
+        struct operation *next = newest_first->next;
+        newest_first->next = oldest_first;
+        oldest_first = newest_first;
+        newest_first = next;
+    }
+    struct operation **end = &progress->live;
+    while (*end != NULL) end = &(*end)->next;
+    *end = oldest_first;
+}
+
+/* An older operation of the same communicator is still running. */
+static bool must_queue(const struct operation *operation, const struct progress *progress)
+{
+    for (const struct operation *older = progress->live; older != operation; older = older->next)
+        if (older->comm == operation->comm) return true;
+    return false;
+}
+
+static void finish(struct operation **link, enum status status, struct progress *progress)
+{
+    struct operation *operation = *link;
+    *link = operation->next;
+    operation_end(operation);
+    operation->status = status;
+    if (status != STATUS_OK) snprintf(operation->text, sizeof operation->text, "%s", status_text());
+    pthread_mutex_lock(&progress->lock);
+    operation->done = true; /* from here on the operation is its owner's again */
+    pthread_cond_broadcast(&progress->changed);
+    pthread_mutex_unlock(&progress->lock);
+}
+
+/* Advances every live operation once. True if `mine` finished. */
+static bool pass(const struct operation *mine, bool *moved, struct progress *progress)
+{
+    bool mine_done = false;
+    for (struct operation **link = &progress->live; *link != NULL;) {
+        struct operation *operation = *link;
+        bool done = false;
+        enum status status = STATUS_OK;
+        if (must_queue(operation, progress)) {
+            operation->progress_ns = 0; /* its own patience begins with its turn */
+        } else {
+            status = operation_step(operation, moved, &done);
+        }
+        if (status == STATUS_OK && !done) {
+            link = &operation->next;
+            continue;
+        }
+        mine_done = mine_done || operation == mine;
+        finish(link, status, progress);
+    }
+    return mine_done;
+}
+
+static void drive(const struct operation *mine, struct progress *progress)
+{
+    int idle = 0;
+    for (;;) {
+        if (__atomic_load_n(&progress->incoming, __ATOMIC_ACQUIRE) != NULL) take_incoming(progress);
+        bool moved = false;
+        if (pass(mine, &moved, progress)) return;
+        idle = moved ? 0 : idle + 1;
+        if (idle > 0) idle_wait(idle, progress);
+    }
+}
+
+enum status progress_run(struct operation *operation, struct progress *progress)
+{
+    pthread_mutex_lock(&progress->lock);
+    operation->next = progress->incoming;
+    __atomic_store_n(&progress->incoming, operation, __ATOMIC_RELEASE); /* pairs with the acquire in drive() */
+    while (!operation->done) {
+        if (progress->driven) {
+            /* Bounded by the driver's deadlines: it drives this operation too. */
+            pthread_cond_wait(&progress->changed, &progress->lock);
+            continue;
+        }
+        progress->driven = true;
+        pthread_mutex_unlock(&progress->lock);
+        drive(operation, progress);
+        pthread_mutex_lock(&progress->lock);
+        progress->driven = false;
+        pthread_cond_broadcast(&progress->changed);
+    }
+    pthread_mutex_unlock(&progress->lock);
+    if (operation->status != STATUS_OK) status_set_text(operation->text);
+    return operation->status;
+}

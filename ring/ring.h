@@ -1,0 +1,132 @@
+/* ring: the public collectives. Communicators, and ring all-reduce, reduce-scatter, all-gather, broadcast and barrier on them.
+ *
+ *     struct ring_comm *comm;
+ *     TRY(ring_comm_open(&comm, &(struct ring_config){0}, bootstrap, device));
+ *     TRY(ring_all_reduce(span_host(x, sizeof x), span_host(x, sizeof x), count, DTYPE_FLOAT32, REDOP_SUM, comm, NULL));
+ *     ring_comm_close(comm);
+ *
+ * Rules that all collectives share
+ *   collective   Every rank of the communicator calls the same collectives in the same order with the same count, dtype, redop
+ *                and root. What differs is found by the next rank that receives (tags of the slices) and ends in DATA, on every rank.
+ *   shapes       Counts are elements. Buffers are aligned to their element. count may be 0 (the spans are then not looked at).
+ *   aliasing     In place means the address named with each function; any other overlap of send and recv is INVALID.
+ *   completion   stream NULL: on return recv holds the result and send may be reused. Else the call returns at once, the
+ *                spans must live and send must not change until the stream has passed; failures show at stream_synchronize().
+ *   bits         I1: same bits on all ranks. I2: they depend on data, nranks and ring order alone.
+ *   errors       INVALID before anything is sent. PEER, TIMEOUT, DATA, SYSTEM, ABORTED afterwards: the communicator has then
+ *                failed, all ranks are told, and every later call returns ABORTED with the first failure's text. recv is undefined.
+ *   threads      Several threads may call on one communicator; the order of calls must still be the same on all ranks, so in
+ *                practice use one thread or one stream per communicator.
+ */
+#ifndef RING_RING_H
+#define RING_RING_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ring/plan.h"
+#include "verbs/bootstrap.h"
+#include "verbs/device.h"
+#include "verbs/dtype.h"
+#include "verbs/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* avg: floats are scaled by 1/nranks before they are summed, so that nothing overflows on the way; integers are divided
+ * after the sum, toward zero. bfloat16 sums are rounded to bfloat16 at every rank. max: a NaN anywhere gives NaN. */
+enum redop { REDOP_SUM, REDOP_MAX, REDOP_AVG, REDOP_COUNT };
+const char *redop_name(enum redop redop);
+int redop_from_name(enum redop *redop, const char *name); /* 0, or -1 */
+
+struct ring_comm;
+struct transport;
+
+/* Zero means: the environment variable, else the default. All must agree on all ranks: checked when the communicator opens. */
+struct ring_config {
+    const char *transport; /* "auto" (shm within a host, tcp between hosts), "shm", "tcp". RINGZERO_TRANSPORT, auto */
+    size_t slot_bytes;     /* multiple of 64. RINGZERO_SLOT_BYTES, 256 KiB */
+    uint64_t slot_count;   /* power of two ≥ 2. RINGZERO_SLOTS, 8 */
+    int channels;          /* rings that share the work, 1 … 16. RINGZERO_CHANNELS, 1 */
+    int timeout_ms;        /* without progress. RINGZERO_TIMEOUT_MS, the bootstrap's */
+    uint64_t start;        /* first step of each edge's counters: for tests. 0 */
+    const struct transport *custom; /* a transport that is not in the table: for tests and experiments. NULL */
+};
+
+/* Opens a communicator of all ranks of the job. bootstrap and device must outlive it.
+ * collective. cost: two all-gathers of the bootstrap; edges are opened by the first operation that needs them.
+ * errors: INVALID when ranks disagree about a tunable (naming it, both values and two ranks) or a value is out of range;
+ * SYSTEM when a transport that was asked for by name cannot work here. On an error *comm is NULL. */
+MUST_CHECK enum status ring_comm_open(
+    struct ring_comm **comm, const struct ring_config *config, struct bootstrap *bootstrap, struct device *device);
+
+/* Synchronize every stream that still has operations of this communicator first. collective, unless it has failed.
+ * NULL is accepted. */
+void ring_comm_close(struct ring_comm *comm);
+
+int ring_comm_rank(const struct ring_comm *comm);
+int ring_comm_nranks(const struct ring_comm *comm);
+/* The tunables in force, and the transport of the edge to the next rank ("self" for one rank alone). */
+const struct ring_config *ring_comm_config(const struct ring_comm *comm);
+const char *ring_comm_transport(const struct ring_comm *comm);
+
+/* Payload bytes this rank has put on its edges and taken from them, by collective, and time its callers and streams spent
+ * inside operations. threads: any. */
+struct ring_counters {
+    uint64_t operations[COLLECTIVE_COUNT];
+    uint64_t sent_bytes[COLLECTIVE_COUNT];
+    uint64_t received_bytes[COLLECTIVE_COUNT];
+    uint64_t busy_ns;
+};
+struct ring_counters ring_comm_counters(const struct ring_comm *comm);
+
+/* What ring_counters.sent_bytes grows by at `rank` for one operation of `count` elements (count as in the call). Pure. */
+uint64_t ring_predict_sent_bytes(
+    enum collective collective, size_t count, enum dtype dtype, int nranks, int rank, int root);
+
+/* The chunk of `count` elements that belongs to rank c: the first count mod nranks chunks have one element more. Pure. */
+static inline size_t ring_chunk_begin(size_t count, int nranks, int c)
+{
+    size_t n = (size_t)nranks, i = (size_t)c, extra = count % n;
+    return i * (count / n) + (i < extra ? i : extra);
+}
+
+/* recv[i] = Σ over ranks of send[i]. count elements in each. In place: recv == send.
+ * cost: 2n−1 steps; 2(n−1)/n · count elements sent per rank. source: plan.c. */
+MUST_CHECK enum status ring_all_reduce(struct span recv, struct span send, size_t count, enum dtype dtype, enum redop redop,
+    struct ring_comm *comm, struct stream *stream);
+
+/* recv = this rank's chunk of the sum. send: nranks·count elements, recv: count. In place: recv == send + rank·count.
+ * Out of place send stays as it was. cost: n steps; (n−1)·count elements sent per rank. */
+MUST_CHECK enum status ring_reduce_scatter(struct span recv, struct span send, size_t count, enum dtype dtype,
+    enum redop redop, struct ring_comm *comm, struct stream *stream);
+
+/* recv = all ranks' send, in rank order. send: count elements, recv: nranks·count. In place: send == recv + rank·count.
+ * cost: n steps; (n−1)·count elements sent per rank. */
+MUST_CHECK enum status ring_all_gather(
+    struct span recv, struct span send, size_t count, enum dtype dtype, struct ring_comm *comm, struct stream *stream);
+
+/* recv = root's send. count elements in each; send is looked at on root only. In place: recv == send.
+ * cost: n−1 hops, pipelined by slices; count elements sent by every rank but the last. */
+MUST_CHECK enum status ring_broadcast(struct span recv, struct span send, size_t count, enum dtype dtype, int root,
+    struct ring_comm *comm, struct stream *stream);
+
+/* Returns (or lets the stream pass) when every rank has entered. */
+MUST_CHECK enum status ring_barrier(struct ring_comm *comm, struct stream *stream);
+
+/* Columns: the same collectives on nranks chunks of `count` elements that start `stride` elements apart, chunk c belonging to
+ * rank c. A gradient bucket is such a column of a unit's shards, so that no bucket moves a chunk's border (I2).
+ * send and recv of the all-reduce, send of the reduce-scatter and recv of the all-gather are columns of
+ * (nranks−1)·stride + count elements; the other side is `count` elements, in place: column + rank·stride. count ≤ stride. */
+MUST_CHECK enum status ring_all_reduce_column(struct span recv, struct span send, size_t count, size_t stride,
+    enum dtype dtype, enum redop redop, struct ring_comm *comm, struct stream *stream);
+MUST_CHECK enum status ring_reduce_scatter_column(struct span recv, struct span send, size_t count, size_t stride,
+    enum dtype dtype, enum redop redop, struct ring_comm *comm, struct stream *stream);
+MUST_CHECK enum status ring_all_gather_column(struct span recv, struct span send, size_t count, size_t stride,
+    enum dtype dtype, struct ring_comm *comm, struct stream *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,228 @@
+/* What goes wrong while ranks reduce: deaths, broken edges, ranks that do not come, calls that differ. Cases C2, C5, C12.
+ * ctest: timeout=120
+ *
+ * Every case has a deadline of its own and ends in a status on every rank with the names that a person needs.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ring/ring.h"
+#include "tests/harness/edge_chaos.h"
+#include "tests/harness/harness.h"
+#include "verbs/clock.h"
+#include "verbs/log.h"
+
+#define DEADLINE_MS 5000
+
+static void with_comm(struct bootstrap *bootstrap, struct ring_config config,
+    void (*body)(struct ring_comm *, struct device *))
+{
+    struct device *device = NULL;
+    struct ring_comm *comm = NULL;
+    CHECK_OK(device_open(&device, "host"));
+    if (CHECK_OK(ring_comm_open(&comm, &config, bootstrap, device))) body(comm, device);
+    ring_comm_close(comm);
+    CHECK(memory_account_read(device).now[MEMORY_COMMUNICATION] == 0);
+    device_close(device);
+}
+
+static bool says(const char *part)
+{
+    return CHECK_MSG(strstr(status_text(), part) != NULL, "expected \"%s\" in: %s", part, status_text());
+}
+
+/* ---- C5: a rank is killed in mid-operation ---- */
+
+static void *kill_soon(void *argument)
+{
+    usleep(300000);
+    raise(SIGKILL);
+    return argument;
+}
+
+static void reduce_until_it_fails(struct ring_comm *comm, struct device *device)
+{
+    size_t count = (size_t)1 << 20;
+    struct span x;
+    CHECK_OK(memory_alloc(&x, count * 4, MEMORY_WORKSPACE, device));
+    pthread_t killer;
+    if (ring_comm_rank(comm) == 2) pthread_create(&killer, NULL, kill_soon, NULL);
+    enum status status = STATUS_OK;
+    int64_t begin = clock_ns();
+    while (status == STATUS_OK && clock_ns() - begin < clock_ms_to_ns(30000))
+        status = ring_all_reduce(x, x, count, DTYPE_FLOAT32, REDOP_SUM, comm, NULL);
+    CHECK_MSG(status == STATUS_PEER || status == STATUS_ABORTED, "%s: %s", status_name(status), status_text());
+    char self[16];
+    snprintf(self, sizeof self, "rank %d: ", ring_comm_rank(comm));
+    says(self);
+    says("rank 2");
+    says("all_reduce #");
+    CHECK(clock_ns() - begin < clock_ms_to_ns(DEADLINE_MS + 5000));
+    CHECK_STATUS(ring_all_reduce(x, x, count, DTYPE_FLOAT32, REDOP_SUM, comm, NULL), STATUS_ABORTED);
+    says("rank 2"); /* the first failure's text stays */
+    memory_free(&x, MEMORY_WORKSPACE, device);
+}
+
+static void death_body(struct bootstrap *bootstrap, void *argument)
+{
+    with_comm(bootstrap, (struct ring_config){.transport = argument}, reduce_until_it_fails);
+}
+
+/* ---- an edge that breaks without any death ---- */
+
+static void reduce_until_the_edge_breaks(struct ring_comm *comm, struct device *device)
+{
+    (void)device;
+    float x[100] = {0};
+    enum status status = STATUS_OK;
+    for (int i = 0; i < 1000 && status == STATUS_OK; i++)
+        status = ring_all_reduce(span_host(x, sizeof x), span_host(x, sizeof x), 100, DTYPE_FLOAT32, REDOP_SUM, comm, NULL);
+    CHECK(status == (ring_comm_rank(comm) == 1 ? STATUS_PEER : STATUS_ABORTED));
+    says("rank 1: ");
+    says("connection with rank 2 broke on purpose");
+}
+
+static void break_body(struct bootstrap *bootstrap, void *argument)
+{
+    (void)argument;
+    with_comm(bootstrap, (struct ring_config){.custom = &transport_chaos_breaking, .slot_bytes = 64, .slot_count = 4},
+        reduce_until_the_edge_breaks);
+}
+
+/* ---- calls that differ between ranks end on every rank, long before the deadline ---- */
+
+enum difference { COUNT_DIFFERS, DTYPE_DIFFERS, REDOP_DIFFERS, ROOT_DIFFERS, COLLECTIVE_DIFFERS, DIFFERENCES };
+
+struct mismatch {
+    enum difference difference;
+    const char *transport;
+};
+static _Thread_local struct mismatch mismatch;
+
+static void call_differently(struct ring_comm *comm, struct device *device)
+{
+    bool odd = ring_comm_rank(comm) == 1;
+    struct span x;
+    CHECK_OK(memory_alloc(&x, 4096, MEMORY_WORKSPACE, device));
+    size_t count = odd && mismatch.difference == COUNT_DIFFERS ? 400 : 401;
+    enum dtype dtype = odd && mismatch.difference == DTYPE_DIFFERS ? DTYPE_INT32 : DTYPE_FLOAT32;
+    enum redop redop = odd && mismatch.difference == REDOP_DIFFERS ? REDOP_MAX : REDOP_SUM;
+    int root = odd && mismatch.difference == ROOT_DIFFERS ? 1 : 0;
+    int64_t begin = clock_ns();
+    enum status status = STATUS_OK;
+    if (mismatch.difference == ROOT_DIFFERS) status = ring_broadcast(x, x, count, dtype, root, comm, NULL);
+    else if (odd && mismatch.difference == COLLECTIVE_DIFFERS)
+        status = ring_broadcast(x, x, count, dtype, root, comm, NULL);
+    else status = ring_all_reduce(x, x, count, dtype, redop, comm, NULL);
+    /* A root sends without receiving anything that could tell it: it learns with the next call. */
+    if (status == STATUS_OK) status = ring_barrier(comm, NULL);
+    CHECK_MSG(status == STATUS_DATA || status == STATUS_ABORTED, "difference %d: %s: %s", (int)mismatch.difference,
+        status_name(status), status_text());
+    says("all ranks must call");
+    CHECK(clock_ns() - begin < clock_ms_to_ns(DEADLINE_MS));
+    memory_free(&x, MEMORY_WORKSPACE, device);
+}
+
+static void mismatch_body(struct bootstrap *bootstrap, void *argument)
+{
+    mismatch = *(const struct mismatch *)argument;
+    with_comm(bootstrap, (struct ring_config){.transport = mismatch.transport}, call_differently);
+}
+
+/* ---- a rank that does not come: a timeout that names it ---- */
+
+static void wait_in_vain(struct ring_comm *comm, struct device *device)
+{
+    (void)device;
+    float x = 1;
+    int64_t begin = clock_ns();
+    if (ring_comm_rank(comm) == 0) {
+        usleep(1500000); /* alive, but elsewhere */
+        return;
+    }
+    enum status status =
+        ring_all_reduce(span_host(&x, 4), span_host(&x, 4), 1, DTYPE_FLOAT32, REDOP_SUM, comm, NULL);
+    CHECK_MSG(status == STATUS_TIMEOUT || status == STATUS_ABORTED, "%s", status_name(status));
+    says("nothing moved for");
+    if (ring_comm_rank(comm) == 1) says("rank 0"); /* the rank behind it waits for rank 1, and says so */
+    says("all_reduce #1 (1 float32, sum)");
+    CHECK(clock_ns() - begin < clock_ms_to_ns(DEADLINE_MS));
+}
+
+static void timeout_body(struct bootstrap *bootstrap, void *argument)
+{
+    with_comm(bootstrap, (struct ring_config){.transport = argument, .timeout_ms = 700}, wait_in_vain);
+}
+
+/* ---- tunables that differ are refused on every rank when the communicator opens ---- */
+
+static void tunable_body(struct bootstrap *bootstrap, void *argument)
+{
+    (void)argument;
+    struct device *device = NULL;
+    struct ring_comm *comm = NULL;
+    CHECK_OK(device_open(&device, "host"));
+    struct ring_config config = {.slot_count = bootstrap_rank(bootstrap) == 2 ? 4 : 8};
+    CHECK_STATUS(ring_comm_open(&comm, &config, bootstrap, device), STATUS_INVALID);
+    says("RINGZERO_SLOTS is 8 on rank 0 and 4 on rank 2");
+    CHECK(comm == NULL);
+    device_close(device);
+}
+
+/* ---- C12: two communicators, two threads, opposite order on the two ranks ---- */
+
+struct pair {
+    struct ring_comm *comm;
+    int rounds;
+};
+
+static void *reduce_rounds(void *argument)
+{
+    struct pair *pair = argument;
+    log_set_rank(ring_comm_rank(pair->comm), ring_comm_nranks(pair->comm));
+    float x[1000];
+    for (int round = 0; round < pair->rounds; round++) {
+        for (int i = 0; i < 1000; i++) x[i] = (float)i;
+        CHECK_OK(ring_all_reduce(
+            span_host(x, sizeof x), span_host(x, sizeof x), 1000, DTYPE_FLOAT32, REDOP_SUM, pair->comm, NULL));
+        CHECK(x[999] == 999.0f * (float)ring_comm_nranks(pair->comm));
+    }
+    return NULL;
+}
+
+static void two_comms_body(struct bootstrap *bootstrap, void *argument)
+{
+    struct ring_config config = {.transport = argument};
+    struct device *device = NULL;
+    struct ring_comm *comms[2] = {NULL, NULL};
+    CHECK_OK(device_open(&device, "host"));
+    for (int i = 0; i < 2; i++) CHECK_OK(ring_comm_open(&comms[i], &config, bootstrap, device));
+    int first = bootstrap_rank(bootstrap) % 2;
+    struct pair pairs[2] = {{comms[first], 50}, {comms[1 - first], 50}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, reduce_rounds, &pairs[i]);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++) ring_comm_close(comms[i]);
+    device_close(device);
+}
+
+int main(void)
+{
+    static char *const names[] = {"shm", "tcp"};
+    for (int t = 0; t < 2; t++) CHECK(ranks_as_processes(4, DEADLINE_MS, death_body, names[t], 2) == 0);
+    for (int t = 0; t < 2; t++) {
+        for (int d = 0; d < DIFFERENCES; d++) {
+            struct mismatch each = {(enum difference)d, names[t]};
+            ranks_as_threads(3, DEADLINE_MS, mismatch_body, &each);
+        }
+        ranks_as_threads(3, DEADLINE_MS, timeout_body, names[t]);
+        ranks_as_threads(2, DEADLINE_MS, two_comms_body, names[t]);
+    }
+    ranks_as_threads(3, DEADLINE_MS, tunable_body, NULL);
+    ranks_as_threads(4, DEADLINE_MS, break_body, NULL);
+    return test_result();
+}
