@@ -1,0 +1,67 @@
+/* hooks: all that the model asks of whoever runs it: where a unit's weights are, where its gradients go, and what happens to
+ * activations between forward and backward. The model knows tensors and these calls; who else computes is not its business.
+ *
+ * A unit is a group of parameters used together, numbered in order of use (params.h). In one step the calls are
+ *
+ *   forward    per use of a unit:   enter(u, FORWARD)   …  leave(u, FORWARD)
+ *              per block:           act_save(block, x)      once its input is complete
+ *   backward   per use of a unit:   enter(u, BACKWARD)  …  grad_ready(u)  leave(u, BACKWARD)
+ *              per block:           act_load(block, x)      before its backward
+ *
+ * A unit may be entered several times in a step: the tied embedding's rows are used at both ends of the model, so they are
+ * entered for the input, for the head's forward and for the head's backward, and their gradient becomes ready in two parts
+ * (the head's first, the input's last). Uses never nest deeper than two units. The order of calls is the same in every step
+ * and on every rank.
+ */
+#ifndef MODEL_HOOKS_H
+#define MODEL_HOOKS_H
+
+#include <stddef.h>
+
+#include "verbs/device.h"
+#include "verbs/status.h"
+
+enum unit_use {
+    UNIT_FORWARD,      /* weights are read */
+    UNIT_BACKWARD,     /* weights are read, gradients are added to */
+    UNIT_BACKWARD_GRAD /* gradients are added to; weights are not needed (embedding of the input) and view.weights may be empty */
+};
+
+/* What enter() lends until leave(): the unit's parameters, contiguous, in the order and shapes of params.h. */
+struct unit_view {
+    struct span weights;
+    struct span gradients; /* backward only. The model adds (+=) this use's part; it never reads or clears what is there */
+};
+
+/* Every function may be NULL unless marked required; a NULL one means what "default" says. `context` is passed through. */
+struct model_hooks {
+    void *context;
+
+    /* Lends the unit. Must be fast or overlap; may wait for a gather. required */
+    enum status (*enter)(void *context, struct unit_view *view, int unit, enum unit_use use);
+
+    /* The views of this use are no longer looked at. default: nothing */
+    enum status (*leave)(void *context, int unit, enum unit_use use);
+
+    /* This use's part of the unit's gradient is complete in view.gradients, which the model will not touch again until the
+     * next enter(). Comes before leave(). default: nothing */
+    enum status (*grad_ready)(void *context, int unit);
+
+    /* The input of a block, B·T·C elements, is complete: keep it, cut it, or carry it away. The model reuses x only for
+     * act_load(). default: it stays where it is */
+    enum status (*act_save)(void *context, int block, struct span x);
+
+    /* Brings the same elements back to x before the block's backward. default: they are still there */
+    enum status (*act_load)(void *context, int block, struct span x);
+
+    /* Tensor parallelism: element-wise sum and maximum of float32 x over the ranks that share this model's tensors, in place.
+     * default: one rank, so the identity */
+    enum status (*sum)(void *context, struct span x, size_t count);
+    enum status (*max)(void *context, struct span x, size_t count);
+
+    /* Which part of `total` equal things (heads, hidden columns, vocabulary rows of a unit) this rank holds.
+     * default: all of them */
+    void (*local_slice)(void *context, size_t *begin, size_t *count, size_t total);
+};
+
+#endif

@@ -1,0 +1,79 @@
+/* params: every parameter tensor of GPT-2: name, shape, unit, place in the unit, how it starts, and whether it
+ * decays.
+ *
+ * Units in order of use (C channels, V vocabulary rows, L blocks, maxT positions):
+ *
+ *   unit                     tensors, in this order                                                        elements
+ *   embedding rows 0…R−1     wte rows [begin, end) (rows, C)                                              
+ * rows·C each
+ *   positions                wpe (maxT, C)                                                                 maxT·C
+ *   block 0…L−1              ln1w (C) ln1b (C) qkvw (3C, C) qkvb (3C) attprojw (C, C) attprojb (C)
+ *                            ln2w (C) ln2b (C) fcw (4C, C) fcb (4C) fcprojw (C, 4C) fcprojb (C)            12C² + 13C
+ *   final norm               lnfw (C) lnfb (C)                                                             2C
+ *
+ * Weight matrices are (out, in), row-major: y = x Wᵀ + b. The embedding is tied: the same rows are the output head.
+ * Rows of the embedding are cut into R blocks, each at most as large as a transformer block (or `vocab_block`
+ * rows where that is set), sizes as even as possible, so that no unit is larger than a block for the sake of
+ * the vocabulary.
+ */
+#ifndef MODEL_PARAMS_H
+#define MODEL_PARAMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "verbs/status.h"
+
+struct gpt2_config {
+    int max_t;       /* positions */
+    int vocab;       /* V: valid ids are 0 … V−1 */
+    int layers;      /* L */
+    int heads;       /* NH; divides channels */
+    int channels;    /* C */
+    int vocab_block; /* rows of an embedding unit; 0: by the rule above */
+};
+
+/* "nano" (L4 NH4 C128 V256 T128, 0.84 M parameters), "gpt2-124m". errors: INVALID listing the names. */
+MUST_CHECK enum status gpt2_preset(struct gpt2_config *config, const char *name);
+
+/* errors: INVALID naming the field, the value and what is expected (all positive; C % NH = 0). */
+MUST_CHECK enum status gpt2_config_check(const struct gpt2_config *config);
+
+enum param_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
+
+struct param {
+    char name[32];    /* "wte", "h.3.qkvw", "lnfb"; blocks of wte are "wte[0:4096]", the only one "wte" */
+    int unit;
+    size_t offset;    /* in elements, from the unit's begin */
+    size_t rows, cols; /* a vector has cols 1 */
+    bool decays;      /* matrices do; vectors (norms, biases) do not */
+    enum param_init init;
+    float std;        /* INIT_NORMAL: 0.02; residual projections 0.02/√(2L) */
+    int layer;        /* block number, or -1 */
+    size_t first_row; /* of a block of wte: its first row; else 0 */
+};
+
+struct params {
+    struct gpt2_config config;
+    int unit_count;
+    int embedding_units;   /* R: units 0 … R−1 */
+    int positions_unit;    /* = R */
+    int first_block_unit;  /* = R + 1 */
+    int final_norm_unit;   /* = R + 1 + L */
+    size_t *unit_elements; /* [unit_count] */
+    int param_count;
+    struct param *param;   /* [param_count], by unit, then offset */
+    size_t elements;       /* Ψ */
+};
+
+/* Computes the table. Free with params_free(), which accepts a zeroed struct. */
+MUST_CHECK enum status params_make(struct params *params, const struct gpt2_config *config);
+void params_free(struct params *params);
+
+/* Starting values of elements [begin, begin + count) of one unit: a function of (seed, parameter's name,
+ * element) alone, so that every rank and every sharding starts from the same bits. */
+void params_initialize(float *values, const struct params *params, int unit, size_t begin, size_t count,
+    uint64_t seed);
+
+#endif

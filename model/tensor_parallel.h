@@ -1,0 +1,37 @@
+/* tensor_parallel: the three hooks of tensor parallelism, with their defaults: one rank, which holds everything.
+ *
+ *   column-parallel (qkv, fc)         A rank holds some rows of W and computes some columns of y = x Wᵀ. Nothing is
+ *                                     summed in forward; in backward each rank has a part of dx: sum.
+ *   row-parallel (attproj, fcproj)    A rank holds some columns of W, and its x is a slice, so y is a sum of parts: sum,
+ *                                     then the bias, which every rank holds whole. In backward dx is a slice already.
+ */
+#ifndef MODEL_TENSOR_PARALLEL_H
+#define MODEL_TENSOR_PARALLEL_H
+
+#include "model/hooks.h"
+
+MUST_CHECK static inline enum status tensor_sum(const struct model_hooks *hooks, float *x, size_t count)
+{
+    if (hooks->sum == NULL) return STATUS_OK;
+    return hooks->sum(hooks->context, span_host(x, count * sizeof *x), count);
+}
+
+MUST_CHECK static inline enum status tensor_max(const struct model_hooks *hooks, float *x, size_t count)
+{
+    if (hooks->max == NULL) return STATUS_OK;
+    return hooks->max(hooks->context, span_host(x, count * sizeof *x), count);
+}
+
+struct tensor_slice {
+    size_t begin, count;
+};
+
+/* The part of `total` equal things that is held here. */
+static inline struct tensor_slice tensor_slice(const struct model_hooks *hooks, size_t total)
+{
+    struct tensor_slice slice = {0, total};
+    if (hooks->local_slice != NULL) hooks->local_slice(hooks->context, &slice.begin, &slice.count, total);
+    return slice;
+}
+
+#endif

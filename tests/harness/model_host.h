@@ -1,0 +1,23 @@
+/* model_host: the simplest host of a model: all parameters and gradients of one rank in flat arrays, lent in place.
+ */
+#ifndef TESTS_MODEL_HOST_H
+#define TESTS_MODEL_HOST_H
+
+#include "model/gpt2.h"
+#include "model/hooks.h"
+#include "model/params.h"
+
+struct model_host {
+    struct params params;
+    float *weights, *gradients; /* params.elements each, unit after unit */
+    size_t *unit_begin;         /* [unit_count] */
+};
+
+/* Weights from params_initialize(seed), gradients 0. Ends the test program on an error. */
+struct model_host model_host_make(const struct gpt2_config *config, uint64_t seed);
+void model_host_free(struct model_host *host);
+
+/* Only enter(), lending in place. */
+struct model_hooks model_host_hooks(struct model_host *host);
+
+#endif

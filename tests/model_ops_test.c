@@ -1,0 +1,340 @@
+/* Every operation against its definition in double precision, and its backward against central differences of
+ * that definition: norm-wise relative error of each tensor ≤ 1e-5. Outputs are poisoned, or where the
+ * operation adds, start from known numbers.
+ * ctest: timeout=60
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/ops.h"
+#include "model/vector_math.h"
+#include "tests/harness/harness.h"
+#include "tests/harness/reference.h"
+
+#define TOLERANCE 1e-5
+#define START 0.25f /* what tensors that are added to hold before */
+
+static void check_close(const float *found, const double *expected, size_t count, const char *what)
+{
+    double error = relative_error(found, expected, count);
+    CHECK_MSG(error <= TOLERANCE, "%s: relative error %.3g, %zu elements", what, error, count);
+}
+
+static float *filled(size_t count, float value)
+{
+    float *x = malloc(count * sizeof *x);
+    if (x == NULL) abort();
+    for (size_t i = 0; i < count; i++) x[i] = value;
+    return x;
+}
+
+/* Frees found, which started at START, after comparing what was added to it. */
+static void check_added(float *found, const struct tensor *expected, const char *what)
+{
+    for (size_t i = 0; i < expected->count; i++) found[i] -= START;
+    check_close(found, expected->grad, expected->count, what);
+    free(found);
+}
+
+static void check_written(float *found, const struct tensor *expected, const char *what)
+{
+    check_close(found, expected->grad, expected->count, what);
+    free(found);
+}
+
+/* An operation under test: out = f(in, weight, bias), and the objective Σ seed · out. */
+struct operation {
+    struct tensor in, weight, bias, seed;
+    double *out;
+    size_t rows, in_cols, out_cols, batch, t, heads, head_cols;
+    int32_t *targets;
+    void (*forward)(struct operation *operation);
+};
+
+static double objective(void *context)
+{
+    struct operation *operation = context;
+    operation->forward(operation);
+    double sum = 0.0;
+    for (size_t i = 0; i < operation->seed.count; i++) sum += operation->seed.d[i] * operation->out[i];
+    return sum;
+}
+
+static void operation_free(struct operation *operation)
+{
+    tensor_free(&operation->in);
+    tensor_free(&operation->weight);
+    tensor_free(&operation->bias);
+    tensor_free(&operation->seed);
+    free(operation->out);
+}
+
+static void operation_outputs(struct operation *operation, size_t count)
+{
+    operation->seed = tensor_make(count, 99, 1.0);
+    operation->out = calloc(count, sizeof(double));
+    if (operation->out == NULL) abort();
+}
+
+static void linear(struct operation *o)
+{
+    reference_linear(o->out, o->in.d, o->weight.d, o->bias.d, o->rows, o->in_cols, o->out_cols);
+}
+
+static void test_linear(size_t rows, size_t in_cols, size_t out_cols)
+{
+    struct operation o = {.rows = rows, .in_cols = in_cols, .out_cols = out_cols, .forward = linear};
+    o.in = tensor_make(rows * in_cols, 1, 1.0);
+    o.weight = tensor_make(out_cols * in_cols, 2, 1.0);
+    o.bias = tensor_make(out_cols, 3, 1.0);
+    operation_outputs(&o, rows * out_cols);
+    float *out = filled(rows * out_cols, NAN);
+    linear_forward(out, o.in.f, o.weight.f, o.bias.f, rows, in_cols, out_cols);
+    linear(&o);
+    check_close(out, o.out, rows * out_cols, "linear");
+    free(out);
+    differentiate(&o.in, objective, &o);
+    differentiate(&o.weight, objective, &o);
+    differentiate(&o.bias, objective, &o);
+    float *d_in = filled(o.in.count, NAN), *d_weight = filled(o.weight.count, START);
+    float *d_bias = filled(out_cols, START);
+    linear_backward(d_in, d_weight, d_bias, o.seed.f, o.in.f, o.weight.f, rows, in_cols, out_cols);
+    check_written(d_in, &o.in, "linear d_in");
+    check_added(d_weight, &o.weight, "linear d_weight");
+    check_added(d_bias, &o.bias, "linear d_bias");
+    operation_free(&o);
+}
+
+static void layernorm(struct operation *o)
+{
+    reference_layernorm(o->out, o->in.d, o->weight.d, o->bias.d, o->rows, o->in_cols);
+}
+
+static void test_layernorm(size_t rows, size_t cols)
+{
+    struct operation o = {.rows = rows, .in_cols = cols, .forward = layernorm};
+    o.in = tensor_make(rows * cols, 4, 2.0);
+    o.weight = tensor_make(cols, 5, 1.0);
+    o.bias = tensor_make(cols, 6, 1.0);
+    operation_outputs(&o, rows * cols);
+    float *out = filled(rows * cols, NAN), *mean = filled(rows, NAN), *rstd = filled(rows, NAN);
+    layernorm_forward(out, mean, rstd, o.in.f, o.weight.f, o.bias.f, rows, cols);
+    layernorm(&o);
+    check_close(out, o.out, rows * cols, "layernorm");
+    differentiate(&o.in, objective, &o);
+    differentiate(&o.weight, objective, &o);
+    differentiate(&o.bias, objective, &o);
+    float *d_in = filled(o.in.count, START), *d_weight = filled(cols, START), *d_bias = filled(cols, START);
+    layernorm_backward(d_in, d_weight, d_bias, o.seed.f, o.in.f, mean, rstd, o.weight.f, rows, cols);
+    check_added(d_in, &o.in, "layernorm d_in");
+    check_added(d_weight, &o.weight, "layernorm d_weight");
+    check_added(d_bias, &o.bias, "layernorm d_bias");
+    free(out), free(mean), free(rstd);
+    operation_free(&o);
+}
+
+static void bias_gelu(struct operation *o)
+{
+    for (size_t i = 0; i < o->in.count; i++) o->out[i] = reference_gelu(o->in.d[i] + o->bias.d[i % o->in_cols]);
+}
+
+static void test_gelu(size_t rows, size_t cols)
+{
+    struct operation o = {.rows = rows, .in_cols = cols, .forward = bias_gelu};
+    o.in = tensor_make(rows * cols, 7, 5.0);
+    o.bias = tensor_make(cols, 8, 1.0);
+    operation_outputs(&o, rows * cols);
+    float *out = filled(rows * cols, NAN), *in = filled(rows * cols, 0.0f), *d = filled(rows * cols, 0.0f);
+    memcpy(in, o.in.f, rows * cols * sizeof *in);
+    memcpy(d, o.seed.f, rows * cols * sizeof *d);
+    bias_gelu_forward(out, in, o.bias.f, rows, cols);
+    bias_gelu(&o);
+    check_close(out, o.out, rows * cols, "gelu");
+    differentiate(&o.in, objective, &o);
+    gelu_backward(d, in, rows * cols);
+    check_written(d, &o.in, "gelu d_in");
+    free(out), free(in);
+    operation_free(&o);
+}
+
+/* Far from 0 the gate saturates: no NaN, and nothing lost to cancellation on the negative side. */
+static void test_gelu_far(void)
+{
+    float in[6] = {-1e4f, -100.0f, -6.0f, 6.0f, 100.0f, 1e4f}, out[6], d[6] = {1, 1, 1, 1, 1, 1}, bias[6] = {0};
+    bias_gelu_forward(out, in, bias, 1, 6);
+    gelu_backward(d, in, 6);
+    for (int i = 0; i < 6; i++) {
+        double x = (double)in[i], minus_2u = -1.5957691216057308 * (x + 0.044715 * x * x * x);
+        double expected = x < 0 ? x / (1.0 + exp(minus_2u)) : x;
+        CHECK_MSG(fabs((double)out[i] - expected) <= 1e-5 * fabs(expected), "gelu(%g) = %g", x, (double)out[i]);
+        CHECK_MSG(fabs((double)d[i] - (x > 0)) < 1e-6, "gelu'(%g) = %g", x, (double)d[i]);
+    }
+}
+
+static void attention(struct operation *o)
+{
+    reference_attention(o->out, o->in.d, o->batch, o->t, o->heads, o->head_cols);
+}
+
+static void test_attention(size_t batch, size_t t, size_t heads, size_t head_cols)
+{
+    struct operation o = {.batch = batch, .t = t, .heads = heads, .head_cols = head_cols, .forward = attention};
+    size_t count = batch * t * heads * head_cols;
+    o.in = tensor_make(3 * count, 9, 2.0);
+    operation_outputs(&o, count);
+    float *out = filled(count, NAN), *lse = filled(batch * t * heads, NAN), *d_in = filled(3 * count, NAN);
+    float *scratch = filled(attention_scratch_elements(t), NAN);
+    attention_forward(out, lse, scratch, o.in.f, batch, t, heads, head_cols);
+    attention(&o);
+    check_close(out, o.out, count, "attention");
+    differentiate(&o.in, objective, &o);
+    attention_backward(d_in, scratch, o.seed.f, o.in.f, out, lse, batch, t, heads, head_cols);
+    check_written(d_in, &o.in, "attention d_qkv");
+    free(out), free(lse), free(scratch);
+    operation_free(&o);
+}
+
+static void head(struct operation *o)
+{
+    o->out[0] = reference_loss(o->in.d, o->weight.d, o->targets, o->rows, o->in_cols, o->out_cols);
+}
+
+/* The vocabulary in blocks of `block` rows, forward and backward. */
+static void test_head(size_t rows, size_t cols, size_t vocab, size_t block)
+{
+    struct operation o = {.rows = rows, .in_cols = cols, .out_cols = vocab, .forward = head};
+    o.in = tensor_make(rows * cols, 10, 2.0);
+    o.weight = tensor_make(vocab * cols, 11, 2.0);
+    operation_outputs(&o, 1);
+    float scale = o.seed.f[0];
+    o.targets = malloc(rows * sizeof *o.targets);
+    if (o.targets == NULL) abort();
+    for (size_t r = 0; r < rows; r++) o.targets[r] = r % 4 == 3 ? -1 : (int32_t)(reference_word(12, r) % vocab);
+
+    float *max = filled(rows, NAN), *sum = filled(2 * rows, NAN), *lse = filled(rows, NAN);
+    float *scratch = filled(head_scratch_elements(block, rows), NAN);
+    float *d_in = filled(o.in.count, START), *d_weight = filled(o.weight.count, START);
+    head_begin(max, sum, sum + rows, rows);
+    for (size_t first = 0; first < vocab; first += block) {
+        struct head_rows part = {first, first + block < vocab ? block : vocab - first, o.weight.f + first * cols};
+        head_forward(max, sum, sum + rows, scratch, o.in.f, o.targets, part, rows, cols);
+    }
+    double loss = 0.0;
+    for (size_t r = 0; r < rows; r++) {
+        if (o.targets[r] < 0) continue;
+        lse[r] = max[r] + logf(sum[r]);
+        loss += (double)lse[r] - (double)sum[rows + r];
+    }
+    head(&o);
+    CHECK_MSG(fabs(loss - o.out[0]) <= 1e-6 * o.out[0], "loss %.9g, expected %.9g", loss, o.out[0]);
+    differentiate(&o.in, objective, &o);
+    differentiate(&o.weight, objective, &o);
+    for (size_t first = 0; first < vocab; first += block) {
+        struct head_rows part = {first, first + block < vocab ? block : vocab - first, o.weight.f + first * cols};
+        head_backward(d_in, d_weight + first * cols, scratch, o.in.f, lse, o.targets, scale, part, rows, cols);
+    }
+    check_added(d_in, &o.in, "head d_x");
+    check_added(d_weight, &o.weight, "head d_weight");
+    free(max), free(sum), free(lse), free(scratch), free(o.targets);
+    operation_free(&o);
+}
+
+/* Loss and its derivatives in double for one token: dlogit = softmax − [target]. */
+static double head_token(double *d_x, double *d_weight, const double *x, const double *weight, int32_t target,
+    size_t cols, size_t vocab)
+{
+    double sum = 0.0, target_logit = 0.0, *p = calloc(vocab, sizeof *p);
+    if (p == NULL) abort();
+    for (size_t v = 0; v < vocab; v++) {
+        for (size_t c = 0; c < cols; c++) p[v] += x[c] * weight[v * cols + c];
+        if (v == (size_t)target) target_logit = p[v];
+        sum += p[v] = exp(p[v]);
+    }
+    for (size_t v = 0; v < vocab; v++) {
+        double d = p[v] / sum - (v == (size_t)target ? 1.0 : 0.0);
+        for (size_t c = 0; c < cols; c++) {
+            d_x[c] += d * weight[v * cols + c];
+            d_weight[v * cols + c] += d * x[c];
+        }
+    }
+    free(p);
+    return log(sum) - target_logit;
+}
+
+/* A block so wide that the tokens are cut into tiles, the last one short. */
+static void test_head_tiles(void)
+{
+    size_t rows = 100, cols = 3, vocab = 40000, elements = head_scratch_elements(vocab, rows);
+    CHECK_MSG(elements < rows * vocab, "the scratch of %zu elements holds all logits at once", elements);
+    struct tensor x = tensor_make(rows * cols, 17, 1.0), weight = tensor_make(vocab * cols, 18, 1.0);
+    float *max = filled(rows, NAN), *sum = filled(rows, NAN), *target = filled(rows, NAN), *lse = filled(rows, NAN);
+    float *d_x = filled(x.count, 0.0f), *d_weight = filled(weight.count, 0.0f), *scratch = filled(elements, NAN);
+    int32_t *targets = calloc(rows, sizeof *targets);
+    if (targets == NULL) abort();
+    for (size_t r = 0; r < rows; r++) targets[r] = (int32_t)(r * 399);
+    struct head_rows block = {0, vocab, weight.f};
+    head_begin(max, sum, target, rows);
+    head_forward(max, sum, target, scratch, x.f, targets, block, rows, cols);
+    for (size_t r = 0; r < rows; r++) {
+        lse[r] = max[r] + logf(sum[r]);
+        double loss = head_token(x.grad + r * cols, weight.grad, x.d + r * cols, weight.d, targets[r], cols, vocab);
+        CHECK(fabs((double)(lse[r] - target[r]) - loss) < 1e-5);
+    }
+    head_backward(d_x, d_weight, scratch, x.f, lse, targets, 1.0f, block, rows, cols);
+    check_close(d_x, x.grad, x.count, "head d_x, in tiles");
+    check_close(d_weight, weight.grad, weight.count, "head d_weight, in tiles");
+    free(max), free(sum), free(target), free(lse), free(d_x), free(d_weight), free(scratch), free(targets);
+    tensor_free(&x), tensor_free(&weight);
+}
+
+/* Embedding in two blocks, positions, bias and residual: sums and copies, so exact. */
+static void test_embedding(void)
+{
+    enum { ROWS = 6, COLS = 5, VOCAB = 7, CUT = 3, T = 3 };
+    const int32_t tokens[ROWS] = {0, 6, 3, 2, 6, 0};
+    struct tensor table = tensor_make(VOCAB * COLS, 13, 1.0), d_x = tensor_make(ROWS * COLS, 14, 1.0);
+    struct tensor positions = tensor_make(T * COLS, 15, 1.0), bias = tensor_make(COLS, 16, 1.0);
+    float x[ROWS * COLS], d_table[VOCAB * COLS], d_positions[T * COLS];
+    double d_table_expected[VOCAB * COLS] = {0}, d_positions_expected[T * COLS] = {0};
+    memset(x, 0xff, sizeof x);
+    embedding_forward(x, tokens, table.f, 0, CUT, ROWS, COLS);
+    embedding_forward(x, tokens, table.f + CUT * COLS, CUT, VOCAB - CUT, ROWS, COLS);
+    positions_forward(x, positions.f, ROWS / T, T, COLS);
+    bias_residual_add(x, d_x.f, bias.f, ROWS, COLS);
+    for (int i = 0; i < ROWS * COLS; i++) {
+        int r = i / COLS, c = i % COLS;
+        float expected = table.f[tokens[r] * COLS + c] + positions.f[r % T * COLS + c];
+        expected += d_x.f[i] + bias.f[c];
+        CHECK(x[i] == expected);
+        d_table_expected[tokens[r] * COLS + c] += d_x.d[i];
+        d_positions_expected[r % T * COLS + c] += d_x.d[i];
+    }
+    memset(d_table, 0, sizeof d_table);
+    memset(d_positions, 0, sizeof d_positions);
+    embedding_backward(d_table, tokens, d_x.f, 0, CUT, ROWS, COLS);
+    embedding_backward(d_table + CUT * COLS, tokens, d_x.f, CUT, VOCAB - CUT, ROWS, COLS);
+    positions_backward(d_positions, d_x.f, ROWS / T, T, COLS);
+    check_close(d_table, d_table_expected, VOCAB * COLS, "embedding d_table");
+    check_close(d_positions, d_positions_expected, T * COLS, "positions d_table");
+    tensor_free(&table), tensor_free(&d_x), tensor_free(&positions), tensor_free(&bias);
+}
+
+int main(void)
+{
+    test_linear(5, 7, 6);
+    test_linear(19, 16, 33);
+    test_layernorm(4, 7);
+    test_layernorm(9, 37);
+    test_gelu(5, 33);
+    test_gelu_far();
+    test_attention(2, 5, 3, 4);
+    test_attention(1, 64, 1, 2);
+    test_attention(1, 150, 2, 2); /* three tiles, the last one short */
+    test_head(9, 5, 23, 23);
+    test_head(9, 5, 23, 8);
+    test_head(5, 4, 23, 1);
+    test_head_tiles();
+    test_embedding();
+    return test_result();
+}

@@ -1,0 +1,173 @@
+/* Two ranks, as threads, that each hold a slice of every matrix through the hooks sum, max and local_slice:
+ * loss and gradients are those of one rank that holds everything, and so are logits. The slices are uneven: 1
+ * and 2 heads, 1 and 2 rows of a unit.
+ * ctest: timeout=60
+ */
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/gpt2.h"
+#include "tests/harness/harness.h"
+#include "tests/harness/model_host.h"
+#include "tests/harness/reference.h"
+
+enum { RANKS = 2, BATCH = 2, T = 5, C = 12, HEADS = 3, VOCAB = 10, UNITS = 7, LARGEST = 12 * C * C + 13 * C };
+static const struct gpt2_config config = {
+    .max_t = 6, .vocab = VOCAB, .layers = 2, .heads = HEADS, .channels = C, .vocab_block = 4};
+static const int32_t tokens[BATCH * T] = {1, 2, 3, 4, 5, 9, 8, 7, 6, 0};
+static const int32_t targets[BATCH * T] = {2, 3, -1, 5, 9, 8, 7, 6, 0, 1};
+
+struct meeting {
+    pthread_barrier_t barrier;
+    const float *part[RANKS]; /* written by rank r before the barrier, read by all after it */
+};
+
+struct rank {
+    int number;
+    struct meeting *meeting;
+    const struct model_host *whole;
+    size_t map[UNITS][LARGEST]; /* element of the local unit → element of the whole one */
+    size_t count[UNITS];
+    float weights[UNITS][LARGEST], gradients[UNITS][LARGEST];
+    double loss;
+    float logits[VOCAB];
+    pthread_t thread;
+};
+
+static void local_slice(void *context, size_t *begin, size_t *count, size_t total)
+{
+    size_t number = (size_t)((struct rank *)context)->number;
+    *begin = total * number / RANKS;
+    *count = total * (number + 1) / RANKS - *begin;
+}
+
+/* Every rank brings x; all take the same combination. */
+static enum status combine(struct rank *rank, struct span x, size_t count, bool largest)
+{
+    float *own = x.ptr, *result = malloc(count * sizeof *result);
+    if (result == NULL || x.bytes != count * sizeof *result) abort();
+    rank->meeting->part[rank->number] = own;
+    pthread_barrier_wait(&rank->meeting->barrier);
+    const float *a = rank->meeting->part[0], *b = rank->meeting->part[1];
+    for (size_t i = 0; i < count; i++) result[i] = largest ? (a[i] > b[i] ? a[i] : b[i]) : a[i] + b[i];
+    pthread_barrier_wait(&rank->meeting->barrier); /* all have read before any writes */
+    memcpy(own, result, count * sizeof *result);
+    free(result);
+    return STATUS_OK;
+}
+
+static enum status sum(void *context, struct span x, size_t count) { return combine(context, x, count, false); }
+static enum status max(void *context, struct span x, size_t count) { return combine(context, x, count, true); }
+
+static enum status enter(void *context, struct unit_view *view, int unit, enum unit_use use)
+{
+    struct rank *rank = context;
+    size_t bytes = rank->count[unit] * sizeof(float);
+    view->weights = span_host(rank->weights[unit], bytes);
+    if (use != UNIT_FORWARD) view->gradients = span_host(rank->gradients[unit], bytes);
+    return STATUS_OK;
+}
+
+/* Appends to the map the rows and columns [begin, begin + count) of a tensor of `cols` columns. */
+static void hold(struct rank *rank, int unit, size_t offset, size_t cols, size_t row, size_t rows, size_t col,
+    size_t held_cols)
+{
+    for (size_t r = row; r < row + rows; r++)
+        for (size_t c = col; c < col + held_cols; c++)
+            rank->map[unit][rank->count[unit]++] = offset + r * cols + c;
+}
+
+static void hold_param(struct rank *rank, const struct param *param)
+{
+    size_t head, heads, hidden, hiddens, row, rows, head_cols = C / HEADS;
+    local_slice(rank, &head, &heads, HEADS);
+    local_slice(rank, &hidden, &hiddens, 4 * C);
+    local_slice(rank, &row, &rows, param->rows);
+    const char *name = strrchr(param->name, '.') != NULL ? strrchr(param->name, '.') + 1 : param->name;
+    if (strncmp(name, "wte", 3) == 0)
+        hold(rank, param->unit, param->offset, C, row, rows, 0, C);
+    else if (strncmp(name, "qkv", 3) == 0)
+        for (size_t part = 0; part < 3; part++)
+            hold(rank, param->unit, param->offset, param->cols, part * C + head * head_cols, heads * head_cols,
+                0, param->cols);
+    else if (strcmp(name, "attprojw") == 0)
+        hold(rank, param->unit, param->offset, C, 0, C, head * head_cols, heads * head_cols);
+    else if (strcmp(name, "fcw") == 0 || strcmp(name, "fcb") == 0)
+        hold(rank, param->unit, param->offset, param->cols, hidden, hiddens, 0, param->cols);
+    else if (strcmp(name, "fcprojw") == 0)
+        hold(rank, param->unit, param->offset, param->cols, 0, C, hidden, hiddens);
+    else
+        hold(rank, param->unit, param->offset, param->cols, 0, param->rows, 0, param->cols);
+}
+
+static void step(const struct params *params, const struct model_hooks *hooks, double *loss, float *logits)
+{
+    struct device *device;
+    struct gpt2 *model;
+    size_t valid;
+    if (!CHECK_OK(device_open(&device, "host"))) return;
+    if (!CHECK_OK(gpt2_open(&model, params, hooks, BATCH, T, device))) return;
+    CHECK_OK(gpt2_forward(loss, &valid, tokens, targets, BATCH, T, model));
+    CHECK(valid == BATCH * T - 1);
+    CHECK_OK(gpt2_logits(logits, 1, 3, model));
+    CHECK_OK(gpt2_backward(1.0f, model));
+    gpt2_close(model);
+    device_close(device);
+}
+
+static void *rank_main(void *argument)
+{
+    struct rank *rank = argument;
+    const struct params *params = &rank->whole->params;
+    for (int i = 0; i < params->param_count; i++) hold_param(rank, &params->param[i]);
+    for (int u = 0; u < UNITS; u++)
+        for (size_t i = 0; i < rank->count[u]; i++)
+            rank->weights[u][i] = rank->whole->weights[rank->whole->unit_begin[u] + rank->map[u][i]];
+    struct model_hooks hooks = {.context = rank, .enter = enter, .sum = sum, .max = max, .local_slice = local_slice};
+    step(params, &hooks, &rank->loss, rank->logits);
+    return NULL;
+}
+
+static void check_rank(const struct rank *rank, const struct model_host *whole, double loss, const float *logits)
+{
+    double expected[LARGEST];
+    CHECK_MSG(fabs(rank->loss / loss - 1.0) < 1e-6, "loss %.9g, expected %.9g", rank->loss, loss);
+    for (int v = 0; v < VOCAB; v++) expected[v] = (double)logits[v];
+    CHECK(relative_error(rank->logits, expected, VOCAB) <= 1e-5);
+    for (int u = 0; u < UNITS; u++) {
+        for (size_t i = 0; i < rank->count[u]; i++)
+            expected[i] = (double)whole->gradients[whole->unit_begin[u] + rank->map[u][i]];
+        double error = relative_error(rank->gradients[u], expected, rank->count[u]);
+        CHECK_MSG(error <= 1e-5, "rank %d unit %d: relative error %.3g", rank->number, u, error);
+    }
+}
+
+int main(void)
+{
+    struct model_host whole = model_host_make(&config, 5);
+    CHECK(whole.params.unit_count == UNITS);
+    for (size_t i = 0; i < whole.params.elements; i++) whole.weights[i] *= 10.0f; /* far from uniform predictions */
+    struct model_hooks hooks = model_host_hooks(&whole);
+    double loss;
+    float logits[VOCAB];
+    step(&whole.params, &hooks, &loss, logits);
+
+    struct meeting meeting;
+    pthread_barrier_init(&meeting.barrier, NULL, RANKS);
+    struct rank *ranks = calloc(RANKS, sizeof *ranks);
+    if (ranks == NULL) abort();
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r].number = r;
+        ranks[r].meeting = &meeting;
+        ranks[r].whole = &whole;
+        if (pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r]) != 0) abort();
+    }
+    for (int r = 0; r < RANKS; r++) pthread_join(ranks[r].thread, NULL);
+    for (int r = 0; r < RANKS; r++) check_rank(&ranks[r], &whole, loss, logits);
+    pthread_barrier_destroy(&meeting.barrier);
+    free(ranks);
+    model_host_free(&whole);
+    return test_result();
+}
