@@ -248,16 +248,25 @@ enum status ring_barrier(struct ring_comm *comm, struct stream *stream)
 
 /* ---- prediction ---- */
 
-uint64_t ring_predict_sent_bytes(
-    enum collective collective, size_t count, enum dtype dtype, int nranks, int rank, int root)
+static int position_of(int rank, const int *order)
 {
-    struct plan plan = plan_make(collective, nranks, rank, root);
+    int position = rank;
+    if (order != NULL)
+        for (position = 0; order[position] != rank; position++) {}
+    return position;
+}
+
+uint64_t ring_predict_sent_bytes(enum collective collective, size_t count, enum dtype dtype, int nranks, int rank, int root,
+    const int *order)
+{
+    struct plan plan = plan_make(collective, nranks, position_of(rank, order), position_of(root, order));
     uint64_t elements = 0;
     for (int i = 0; i < plan.steps; i++) {
         struct plan_step step = plan_step_at(&plan, i);
         if (step.to < 0) continue;
+        int owner = order != NULL ? order[step.chunk] : step.chunk;
         elements += collective == COLLECTIVE_ALL_REDUCE
-                        ? ring_chunk_begin(count, nranks, step.chunk + 1) - ring_chunk_begin(count, nranks, step.chunk)
+                        ? ring_chunk_begin(count, nranks, owner + 1) - ring_chunk_begin(count, nranks, owner)
                         : count;
     }
     return elements * dtype_bytes(dtype);

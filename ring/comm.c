@@ -236,6 +236,7 @@ enum status comm_edge(struct edge **edge, int channel, enum edge_side side, int 
             .start = comm->config.start,
             .bootstrap = comm->bootstrap,
             .device = comm->device,
+            .bell = progress_bell(comm->progress),
         };
         TRY(edge_open(place, transport, &config));
     }
@@ -248,6 +249,11 @@ enum status comm_edge(struct edge **edge, int channel, enum edge_side side, int 
 int ring_comm_rank(const struct ring_comm *comm) { return comm->rank; }
 int ring_comm_nranks(const struct ring_comm *comm) { return comm->nranks; }
 const struct ring_config *ring_comm_config(const struct ring_comm *comm) { return &comm->config; }
+
+const int *ring_comm_order(const struct ring_comm *comm, int channel)
+{
+    return comm->order + (size_t)channel * (size_t)comm->nranks;
+}
 
 const char *ring_comm_transport(const struct ring_comm *comm)
 {

@@ -264,11 +264,13 @@ static enum status step_run(struct operation *operation, struct cursor *cursor, 
 
     if (step->from >= 0) {
         fifo_free(&cursor->consumer->fifo);
+        edge_notify(cursor->consumer);
         operation->received_bytes += slice.bytes;
     }
     if (step->to >= 0) {
         if (operation->streaming) streaming_fence();
         fifo_post(&cursor->producer->fifo, slice.bytes, operation->tag, address);
+        edge_notify(cursor->producer);
         operation->sent_bytes += slice.bytes;
     }
     return STATUS_OK;

@@ -4,6 +4,8 @@
  *   drive    pass over live: advance each communicator's oldest; a finished one leaves the list and is marked done (lock),
  *            `changed` is broadcast
  *   wait     not done and somebody drives: sleep on `changed`; not done and nobody drives: drive
+ *
+ * A submission rings the own bell, in case the driver sleeps on it.
  */
 #include "ring/progress.h"
 
@@ -18,11 +20,12 @@
 
 #include "ring/comm.h"
 #include "ring/operation.h"
+#include "verbs/bell.h"
 #include "verbs/clock.h"
 
-#define SPINS_BEFORE_YIELD  512
-#define YIELDS_BEFORE_SLEEP 64
-#define SLEEP_NS            20000
+#define SPINS_BEFORE_YIELD  200 /* about 20 µs: longer than a neighbour on another core takes for a slice */
+#define YIELDS_BEFORE_SLEEP 4   /* whoever shares this core goes first */
+#define SLEEP_NS            1000000 /* at most: deadlines and the job's failure are looked at in between */
 #define POLL_MS             1
 #define DEATH_NEWS_MS       200
 #define POLL_DESCRIPTORS    32
@@ -30,6 +33,7 @@
 struct progress {
     pthread_mutex_t lock;
     pthread_cond_t changed;
+    struct bell *bell;
     bool driven;
     struct operation *incoming; /* newest first */
     struct operation *live;     /* oldest first; only the driver touches it */
@@ -41,12 +45,18 @@ enum status progress_open(struct progress **progress)
     if (*progress == NULL) return FAIL(STATUS_SYSTEM, "no memory for a progress engine");
     pthread_mutex_init(&(*progress)->lock, NULL);
     pthread_cond_init(&(*progress)->changed, NULL);
-    return STATUS_OK;
+    if (bell_open(&(*progress)->bell) == STATUS_OK) return STATUS_OK;
+    progress_close(*progress);
+    *progress = NULL;
+    return STATUS_SYSTEM;
 }
+
+struct bell *progress_bell(const struct progress *progress) { return progress->bell; }
 
 void progress_close(struct progress *progress)
 {
     if (progress == NULL) return;
+    bell_close(progress->bell);
     pthread_cond_destroy(&progress->changed);
     pthread_mutex_destroy(&progress->lock);
     free(progress);
@@ -79,22 +89,28 @@ static int live_descriptors(struct pollfd *descriptors, const struct progress *p
     return count;
 }
 
-/* Gives the core up a little more with every pass that moved nothing. */
-static void idle_wait(int idle, const struct progress *progress)
+/* Gives the core up a little more with every pass that moved nothing. `idle` counts them; *listening says that the next pass
+ * is the last look before sleep, and *rings what the bell had rung before it. */
+static void idle_wait(int idle, bool *listening, uint32_t *rings, struct progress *progress)
 {
     if (idle < SPINS_BEFORE_YIELD) {
         cpu_relax();
-    } else if (idle < SPINS_BEFORE_YIELD + YIELDS_BEFORE_SLEEP) {
+        return;
+    }
+    if (idle < SPINS_BEFORE_YIELD + YIELDS_BEFORE_SLEEP) {
         sched_yield();
+        return;
+    }
+    struct pollfd descriptors[POLL_DESCRIPTORS];
+    int count = live_descriptors(descriptors, progress);
+    if (count > 0) {
+        poll(descriptors, (nfds_t)count, POLL_MS);
+    } else if (!*listening) {
+        *rings = bell_listen(progress->bell);
+        *listening = true;
     } else {
-        struct pollfd descriptors[POLL_DESCRIPTORS];
-        int count = live_descriptors(descriptors, progress);
-        if (count > 0) {
-            poll(descriptors, (nfds_t)count, POLL_MS);
-        } else {
-            struct timespec sleep = {0, SLEEP_NS};
-            nanosleep(&sleep, NULL);
-        }
+        bell_sleep(progress->bell, *rings, SLEEP_NS);
+        *listening = false;
     }
 }
 
@@ -224,12 +240,19 @@ static bool pass(const struct operation *mine, bool *moved, struct progress *pro
 static void drive(const struct operation *mine, struct progress *progress)
 {
     int idle = 0;
-    for (;;) {
+    bool listening = false, mine_done = false;
+    uint32_t rings = 0;
+    while (!mine_done) {
         if (__atomic_load_n(&progress->incoming, __ATOMIC_ACQUIRE) != NULL) take_incoming(progress);
         bool moved = false;
-        if (pass(mine, &moved, progress)) return;
-        idle = moved ? 0 : idle + 1;
-        if (idle > 0) idle_wait(idle, progress);
+        mine_done = pass(mine, &moved, progress);
+        if (moved || mine_done) {
+            if (listening) bell_awake(progress->bell);
+            listening = false;
+            idle = 0;
+        } else {
+            idle_wait(++idle, &listening, &rings, progress);
+        }
     }
 }
 
@@ -238,6 +261,7 @@ enum status progress_run(struct operation *operation, struct progress *progress)
     pthread_mutex_lock(&progress->lock);
     operation->next = progress->incoming;
     __atomic_store_n(&progress->incoming, operation, __ATOMIC_RELEASE); /* pairs with the acquire in drive() */
+    bell_ring(bell_own_page(progress->bell));
     while (!operation->done) {
         if (progress->driven) {
             /* Bounded by the driver's deadlines: it drives this operation too. */

@@ -81,9 +81,13 @@ struct ring_counters {
 };
 struct ring_counters ring_comm_counters(const struct ring_comm *comm);
 
-/* What ring_counters.sent_bytes grows by at `rank` for one operation of `count` elements (count as in the call). Pure. */
-uint64_t ring_predict_sent_bytes(
-    enum collective collective, size_t count, enum dtype dtype, int nranks, int rank, int root);
+/* The rank at each position of a channel's ring; nranks entries, valid until close. */
+const int *ring_comm_order(const struct ring_comm *comm, int channel);
+
+/* What ring_counters.sent_bytes grows by at `rank` for one operation of `count` elements (count as in the call) on a ring of this
+ * order (NULL: rank order). Pure. */
+uint64_t ring_predict_sent_bytes(enum collective collective, size_t count, enum dtype dtype, int nranks, int rank, int root,
+    const int *order);
 
 /* The chunk of `count` elements that belongs to rank c: the first count mod nranks chunks have one element more. Pure. */
 static inline size_t ring_chunk_begin(size_t count, int nranks, int c)

@@ -271,7 +271,7 @@ static void check_counters(struct ring_comm *comm)
     CHECK_OK(ring_all_reduce(span_host(x, sizeof x), span_host(x, sizeof x), 1003, DTYPE_FLOAT32, REDOP_SUM, comm, NULL));
     struct ring_counters after = ring_comm_counters(comm);
     uint64_t sent = after.sent_bytes[COLLECTIVE_ALL_REDUCE] - before.sent_bytes[COLLECTIVE_ALL_REDUCE];
-    CHECK(sent == ring_predict_sent_bytes(COLLECTIVE_ALL_REDUCE, 1003, DTYPE_FLOAT32, n, rank, 0));
+    CHECK(sent == ring_predict_sent_bytes(COLLECTIVE_ALL_REDUCE, 1003, DTYPE_FLOAT32, n, rank, 0, NULL));
     CHECK(after.operations[COLLECTIVE_ALL_REDUCE] == before.operations[COLLECTIVE_ALL_REDUCE] + 1);
 }
 

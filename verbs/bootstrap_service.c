@@ -68,10 +68,11 @@ bool service_deliver_mail(struct bootstrap *b, int from, uint64_t key, const voi
 
 /* ---- collectives: this rank's call ---- */
 
+/* blobs is NULL where there are none: after a failure, and in a barrier. */
 static void end_call(struct bootstrap *b, enum status result, const void *blobs, const char *text)
 {
     struct gather_call *call = &b->call;
-    if (result == STATUS_OK && call->blobs != NULL && call->bytes > 0)
+    if (result == STATUS_OK && call->blobs != NULL && blobs != NULL)
         memcpy(call->blobs, blobs, call->bytes * (size_t)b->nranks);
     call->blobs = NULL;
     call->result = result;

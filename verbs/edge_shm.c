@@ -39,8 +39,9 @@ struct segment_head {
     uint64_t slot_bytes, slot_count;
 };
 
-/* The consumer's offer; the producer's is empty, it only says that it is there. */
+/* The consumer's offer; the producer offers no segment, only its bell. */
 struct shm_offer {
+    struct bell_offer bell; /* all zero: none */
     uint64_t nonce;
     uint64_t bytes;
     int64_t pid;
@@ -122,7 +123,10 @@ static enum status shm_offer_consumer(struct edge *edge, struct shm_offer *offer
     fifo_map(edge, shm->segment);
     *edge->fifo.tail = edge->config.start;
     *edge->fifo.head = edge->config.start;
-    *offer = (struct shm_offer){shm->nonce, shm->bytes, getpid(), shm->fd};
+    offer->nonce = shm->nonce;
+    offer->bytes = shm->bytes;
+    offer->pid = getpid();
+    offer->fd = shm->fd;
     return STATUS_OK;
 }
 
@@ -133,21 +137,18 @@ static enum status shm_offer(struct edge *edge, struct edge_offer *out)
     edge->state = shm;
     shm->fd = -1;
     shm->bytes = segment_bytes(&edge->config);
-    if (edge->config.side == EDGE_PRODUCER) {
-        fifo_close_door(edge);
-        return STATUS_OK;
-    }
     struct shm_offer offer = {0};
-    TRY(shm_offer_consumer(edge, &offer));
+    if (edge->config.bell != NULL) offer.bell = bell_offer(edge->config.bell);
+    if (edge->config.side == EDGE_PRODUCER) fifo_close_door(edge);
+    else TRY(shm_offer_consumer(edge, &offer));
     memcpy(out->bytes, &offer, sizeof offer);
     return STATUS_OK;
 }
 
-static enum status shm_connect_producer(struct edge *edge)
+static enum status shm_connect_producer(struct edge *edge, const struct shm_offer *peer)
 {
     struct shm_edge *shm = edge->state;
-    struct shm_offer offer;
-    memcpy(&offer, edge->peer_offer.bytes, sizeof offer);
+    struct shm_offer offer = *peer;
     if (offer.bytes != shm->bytes)
         return FAIL(STATUS_DATA, "rank %d offers a segment of %llu bytes, expected %zu: slots differ between ranks",
             edge->config.peer, (unsigned long long)offer.bytes, shm->bytes);
@@ -179,7 +180,10 @@ static enum status shm_connect_producer(struct edge *edge)
 
 static enum status shm_connect(struct edge *edge, bool *ready)
 {
-    if (edge->config.side == EDGE_PRODUCER) TRY(shm_connect_producer(edge));
+    struct shm_offer offer;
+    memcpy(&offer, edge->peer_offer.bytes, sizeof offer);
+    if (edge->config.side == EDGE_PRODUCER) TRY(shm_connect_producer(edge, &offer));
+    if (offer.bell.pid != 0) edge->peer_bell = bell_attach(&offer.bell);
     *ready = true;
     return STATUS_OK;
 }
@@ -215,6 +219,7 @@ static void shm_close(struct edge *edge)
 {
     struct shm_edge *shm = edge->state;
     if (shm == NULL) return;
+    bell_detach(edge->peer_bell);
     if (shm->fd >= 0) close(shm->fd);
     if (shm->segment != NULL) {
         munmap(shm->segment, shm->bytes);

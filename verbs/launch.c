@@ -62,16 +62,33 @@ static void restore_signals(const struct launch *launch)
     sigprocmask(SIG_SETMASK, &launch->mask_before, NULL);
 }
 
-/* Ranks of one host share its cores; libraries that start threads read this when they are loaded or
- * first used. */
-static void share_cores(int nranks)
+/* The rank keeps to its own part of the cores. Without that, two ranks that wake each other are drawn to one core, where each
+ * waits for the other to leave it; the scheduler sees one core's worth of work and leaves them there. */
+static void keep_to_own_cores(const cpu_set_t *cores, int first, int count)
+{
+    const char *bind = getenv("RINGZERO_BIND");
+    if (bind != NULL && strcmp(bind, "none") == 0) return;
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, cores)) continue;
+        if (seen >= first && seen < first + count) CPU_SET(cpu, &own);
+        seen++;
+    }
+    sched_setaffinity(0, sizeof own, &own); /* advice: without it ranks are slower, not wrong */
+}
+
+/* Ranks of one host share its cores; libraries that start threads read the variable when they are loaded or first used. */
+static void share_cores(int rank, int nranks)
 {
     cpu_set_t set;
-    int cores =
-        sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    bool known = sched_getaffinity(0, sizeof set, &set) == 0;
+    int cores = known ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int share = cores / nranks;
     char text[16];
-    snprintf(text, sizeof text, "%d", cores / nranks > 1 ? cores / nranks : 1);
+    snprintf(text, sizeof text, "%d", share > 1 ? share : 1);
     setenv("OPENBLAS_NUM_THREADS", text, 0);
+    if (known && share > 0) keep_to_own_cores(&set, rank * share, share);
 }
 
 static void become_rank(
@@ -87,7 +104,7 @@ static void become_rank(
         close(config->listen_fd);
         config->listen_fd = -1;
     }
-    share_cores(launch->nranks);
+    share_cores(rank, launch->nranks);
 }
 
 /* Says how the first failed rank ended. Returns the launcher's exit code. */

@@ -27,6 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "verbs/bell.h"
 #include "verbs/bootstrap.h"
 #include "verbs/device.h"
 #include "verbs/fifo.h"
@@ -48,6 +49,7 @@ struct edge_config {
     uint64_t start;      /* first step: 0, or near the wrap in tests; same on both sides */
     struct bootstrap *bootstrap;
     struct device *device; /* whose account counts the slots */
+    struct bell *bell;     /* by which this side sleeps; NULL: it never sleeps. Must outlive the edge */
 };
 
 /* What one side tells the other before they are connected. Opaque to all but the transport. */
@@ -71,6 +73,7 @@ struct edge {
     struct edge_offer peer_offer;
     edge_landing landing; /* the consumer's, may be NULL; it may change between calls of edge_progress() */
     void *landing_context;
+    struct bell_page *peer_bell; /* by which the peer sleeps; NULL: it does not, or cannot be rung */
     void *state; /* the transport's */
 };
 
@@ -125,6 +128,9 @@ void edge_close(struct edge *edge);
 /* Does what can be done now, connecting included; sets *moved to true if anything was done, else leaves it.
  * errors: PEER when the connection broke, DATA when the peer broke the protocol, SYSTEM. The edge then stays failed. */
 MUST_CHECK enum status edge_progress(struct edge *edge, bool *moved);
+
+/* After fifo_post() or fifo_free(): wakes a peer that sleeps. One load when it does not. */
+static inline void edge_notify(const struct edge *edge) { bell_ring(edge->peer_bell); }
 
 /* See struct transport. */
 bool edge_drained(const struct edge *edge);
