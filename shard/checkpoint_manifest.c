@@ -1,0 +1,270 @@
+/* checkpoint_manifest: see checkpoint_manifest.h. */
+#include "shard/checkpoint_manifest.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "verbs/log.h"
+
+#define MANIFEST_FORMAT  "ringzero checkpoint"
+#define MANIFEST_VERSION 1
+#define MANIFEST_MOST    ((long)1 << 30) /* bytes: beyond this it is no manifest */
+#define NUMBER_MOST      0x1p53          /* a JSON number is a double */
+
+int manifest_plan(
+    struct manifest_range *range, uint64_t *bytes, const struct layout *layout, int rank)
+{
+    int count = 0;
+    *bytes = 0;
+    for (int u = 0; u < layout->unit_count; u++) {
+        struct layout_range owned = layout_owned(layout, u, rank);
+        if (owned.count == 0) continue;
+        range[count++] = (struct manifest_range){u, owned.begin, owned.count, *bytes};
+        *bytes += (uint64_t)owned.count * sizeof(float) * STAGE_STATE_COUNT;
+    }
+    return count;
+}
+
+/* ---- writing ---- */
+
+static void describe_settings(cJSON *root, const struct trainer *trainer)
+{
+    struct train_value values[TRAIN_VALUES_MOST];
+    int count = train_values(values, &trainer->config, trainer->nranks);
+    cJSON *model = cJSON_AddObjectToObject(root, "model"),
+          *settings = cJSON_AddObjectToObject(root, "settings");
+    for (int i = 0; i < count; i++) {
+        if (values[i].kind == VALUE_MODEL)
+            cJSON_AddNumberToObject(model, values[i].is.name, values[i].is.value);
+        if (values[i].kind == VALUE_BITS)
+            cJSON_AddNumberToObject(settings, values[i].is.name, values[i].is.value);
+    }
+}
+
+static void describe_shard(cJSON *shards, uint64_t bytes, uint32_t crc, int rank,
+    const struct trainer *trainer, struct manifest_range *ranges)
+{
+    char name[CHECKPOINT_NAME_BYTES];
+    uint64_t planned_bytes;
+    int count = manifest_plan(ranges, &planned_bytes, &trainer->layout, rank);
+    cJSON *shard = cJSON_CreateObject();
+    shard_name(name, rank, trainer->nranks);
+    cJSON_AddStringToObject(shard, "file", name);
+    cJSON_AddNumberToObject(shard, "bytes", (double)bytes);
+    cJSON_AddNumberToObject(shard, "crc32", crc);
+    cJSON *list = cJSON_AddArrayToObject(shard, "ranges");
+    for (int i = 0; i < count; i++) {
+        const double numbers[4] = {ranges[i].unit, (double)ranges[i].begin, (double)ranges[i].count,
+            (double)ranges[i].offset};
+        cJSON_AddItemToArray(list, cJSON_CreateDoubleArray(numbers, 4));
+    }
+    cJSON_AddItemToArray(shards, shard);
+}
+
+static char *describe(const uint64_t *bytes, const uint32_t *crc, const struct trainer *trainer)
+{
+    struct manifest_range *ranges = calloc((size_t)trainer->layout.unit_count, sizeof *ranges);
+    cJSON *root = cJSON_CreateObject();
+    char *text = NULL;
+    if (ranges != NULL && root != NULL) {
+        cJSON_AddStringToObject(root, "format", MANIFEST_FORMAT);
+        cJSON_AddNumberToObject(root, "version", MANIFEST_VERSION);
+        describe_settings(root, trainer);
+        cJSON_AddNumberToObject(root, "step", (double)trainer->step);
+        cJSON_AddNumberToObject(root, "adam_t", (double)trainer->adam_t);
+        cJSON_AddNumberToObject(root, "sequences", (double)trainer->sequences);
+        cJSON *shards = cJSON_AddArrayToObject(root, "shards");
+        for (int r = 0; r < trainer->nranks; r++)
+            describe_shard(shards, bytes[r], crc[r], r, trainer, ranges);
+        text = cJSON_PrintUnformatted(root);
+    }
+    cJSON_Delete(root);
+    free(ranges);
+    return text;
+}
+
+enum status manifest_write(const char *directory, const uint64_t *bytes, const uint32_t *crc,
+    const struct trainer *trainer)
+{
+    char path[CHECKPOINT_PATH_BYTES];
+    TRY(path_join(path, directory, MANIFEST_NAME));
+    char *text = describe(bytes, crc, trainer);
+    if (text == NULL) return FAIL(STATUS_SYSTEM, "%s: no memory to write it", path);
+    FILE *file = fopen(path, "wxe");
+    bool written = file != NULL && fputs(text, file) >= 0 && fputc('\n', file) != EOF &&
+                   fflush(file) == 0 && fsync(fileno(file)) == 0;
+    int error = errno;
+    if (file != NULL && fclose(file) != 0 && written) written = false;
+    free(text);
+    if (written) return STATUS_OK;
+    return FAIL(STATUS_SYSTEM, "%s: cannot be written: %s: make room", path, strerror(error));
+}
+
+/* ---- reading ---- */
+
+static enum status read_text(char **text, const char *path)
+{
+    *text = NULL;
+    FILE *file = fopen(path, "re");
+    if (file == NULL) return FAIL(STATUS_DATA, "%s: cannot be opened: %s", path, strerror(errno));
+    long bytes = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+    if (bytes >= 0 && bytes < MANIFEST_MOST) *text = calloc(1, (size_t)bytes + 1);
+    bool complete = *text != NULL && fseek(file, 0, SEEK_SET) == 0 &&
+                    fread(*text, 1, (size_t)bytes, file) == (size_t)bytes;
+    fclose(file);
+    if (complete) return STATUS_OK;
+    free(*text);
+    *text = NULL;
+    return FAIL(STATUS_DATA, "%s: %ld bytes cannot be read, expected a JSON object", path, bytes);
+}
+
+/* A whole number in [0, most] of an object (name) or an array (name NULL, index). */
+static enum status read_number(uint64_t *value, const cJSON *parent, const char *name, int index,
+    double most, const char *path)
+{
+    const cJSON *item = name != NULL ? cJSON_GetObjectItemCaseSensitive(parent, name)
+                                     : cJSON_GetArrayItem(parent, index);
+    char field[64];
+    *value = 0;
+    if (name != NULL) snprintf(field, sizeof field, "%s", name);
+    else snprintf(field, sizeof field, "number %d of a range", index);
+    if (!cJSON_IsNumber(item))
+        return FAIL(STATUS_DATA, "%s: %s is missing or no number", path, field);
+    double number = item->valuedouble;
+    if (!(number >= 0.0 && number <= most) || number != (double)(uint64_t)number)
+        return FAIL(STATUS_DATA, "%s: %s is %.17g, expected a whole number from 0 to %.17g", path,
+            field, number, most);
+    *value = (uint64_t)number;
+    return STATUS_OK;
+}
+
+/* Equal, but for what a number loses as decimal text. */
+static bool same_number(double a, double b)
+{
+    return fabs(a - b) <= 1e-12 * fabs(b);
+}
+
+static enum status check_settings(
+    const cJSON *root, const char *path, const struct trainer *trainer)
+{
+    struct train_value values[TRAIN_VALUES_MOST];
+    int count = train_values(values, &trainer->config, trainer->nranks);
+    for (int i = 0; i < count; i++) {
+        const char *name = values[i].is.name,
+                   *group = values[i].kind == VALUE_MODEL ? "model" : "settings";
+        double value = values[i].is.value;
+        if (values[i].kind == VALUE_ORDER) continue;
+        const cJSON *item =
+            cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(root, group), name);
+        if (!cJSON_IsNumber(item))
+            return FAIL(STATUS_DATA, "%s: %s.%s is missing or no number", path, group, name);
+        if (same_number(item->valuedouble, value)) continue;
+        char saved[AGREE_NUMBER_BYTES], ours[AGREE_NUMBER_BYTES];
+        agree_number(saved, item->valuedouble);
+        agree_number(ours, value);
+        if (values[i].kind == VALUE_MODEL)
+            return FAIL(STATUS_INVALID,
+                "%s: model.%s is %s, this run's is %s: give the model that was saved", path, name,
+                saved, ours);
+        if (trainer->rank == 0)
+            LOG_WARN("checkpoint",
+                "resuming with %s %s, saved with %s: losses will not be those of one "
+                "uninterrupted run",
+                name, ours, saved);
+    }
+    return STATUS_OK;
+}
+
+static enum status read_ranges(
+    struct manifest_shard *shard, const cJSON *list, const char *path, const struct params *params)
+{
+    shard->range = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *shard->range);
+    if (shard->range == NULL)
+        return FAIL(STATUS_SYSTEM, "%s: no memory for the ranges of %s", path, shard->name);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list)
+    {
+        uint64_t unit, begin, count, offset;
+        TRY(read_number(&unit, item, NULL, 0, params->unit_count - 1, path));
+        double elements = (double)params->unit_elements[unit];
+        TRY(read_number(&begin, item, NULL, 1, elements, path));
+        TRY(read_number(&count, item, NULL, 2, elements - (double)begin, path));
+        double range_bytes = (double)(count * sizeof(float) * STAGE_STATE_COUNT);
+        TRY(read_number(&offset, item, NULL, 3, (double)shard->bytes - range_bytes, path));
+        shard->range[shard->range_count++] =
+            (struct manifest_range){(int)unit, begin, count, offset};
+    }
+    return STATUS_OK;
+}
+
+static enum status read_shards(
+    struct manifest *manifest, const cJSON *root, const char *path, const struct params *params)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, "shards"), *item;
+    manifest->shard = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *manifest->shard);
+    if (manifest->shard == NULL)
+        return FAIL(STATUS_SYSTEM, "%s: no memory for its list of shards", path);
+    cJSON_ArrayForEach(item, list)
+    {
+        struct manifest_shard *shard = &manifest->shard[manifest->shard_count++];
+        const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "file"));
+        if (name == NULL || strlen(name) >= sizeof shard->name || strchr(name, '/') != NULL)
+            return FAIL(STATUS_DATA,
+                "%s: shards[%d].file is %s, expected the name of a file beside it", path,
+                manifest->shard_count - 1, name != NULL ? name : "missing");
+        snprintf(shard->name, sizeof shard->name, "%s", name);
+        uint64_t crc;
+        TRY(read_number(&shard->bytes, item, "bytes", 0, NUMBER_MOST, path));
+        TRY(read_number(&crc, item, "crc32", 0, UINT32_MAX, path));
+        shard->crc = (uint32_t)crc;
+        TRY(read_ranges(shard, cJSON_GetObjectItemCaseSensitive(item, "ranges"), path, params));
+    }
+    return STATUS_OK;
+}
+
+static enum status read_root(
+    struct manifest *manifest, const cJSON *root, const char *path, const struct trainer *trainer)
+{
+    const char *format = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "format"));
+    if (format == NULL || strcmp(format, MANIFEST_FORMAT) != 0)
+        return FAIL(STATUS_DATA, "%s: format is \"%.40s\", expected \"" MANIFEST_FORMAT "\"", path,
+            format != NULL ? format : "");
+    uint64_t version;
+    TRY(read_number(&version, root, "version", 0, NUMBER_MOST, path));
+    if (version != MANIFEST_VERSION)
+        return FAIL(STATUS_DATA,
+            "%s: version is %llu, expected %d: load it with the program that wrote it", path,
+            (unsigned long long)version, MANIFEST_VERSION);
+    TRY(check_settings(root, path, trainer));
+    TRY(read_number(&manifest->step, root, "step", 0, NUMBER_MOST, path));
+    TRY(read_number(&manifest->adam_t, root, "adam_t", 0, NUMBER_MOST, path));
+    TRY(read_number(&manifest->sequences, root, "sequences", 0, NUMBER_MOST, path));
+    return read_shards(manifest, root, path, &trainer->params);
+}
+
+enum status manifest_read(
+    struct manifest *manifest, const char *directory, const struct trainer *trainer)
+{
+    char path[CHECKPOINT_PATH_BYTES], *text;
+    *manifest = (struct manifest){0};
+    TRY(path_join(path, directory, MANIFEST_NAME));
+    TRY(read_text(&text, path));
+    cJSON *root = cJSON_Parse(text);
+    free(text);
+    if (root == NULL)
+        return FAIL(STATUS_DATA, "%s: found no JSON, expected one object: it is damaged", path);
+    enum status status = read_root(manifest, root, path, trainer);
+    cJSON_Delete(root);
+    return status;
+}
+
+void manifest_free(struct manifest *manifest)
+{
+    for (int i = 0; i < manifest->shard_count; i++) free(manifest->shard[i].range);
+    free(manifest->shard);
+    *manifest = (struct manifest){0};
+}

@@ -1,0 +1,186 @@
+/* checkpoint_save: writing a checkpoint: see checkpoint.h.
+ *
+ *   rank 0                every rank                       rank 0
+ *   make tmp-step-…   ►   write and synchronize own file   ►   manifest, synchronize, rename   ►
+ *                   agree                                agree                              agree
+ *
+ * A failure at any stage is agreed on, and rank 0 removes tmp-step-… again.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "shard/checkpoint_manifest.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+    "checkpoints are little-endian and are written as they lie in memory");
+
+#define KEPT_CHECKPOINTS 2
+
+/* What a rank tells rank 0 about its file. */
+struct written {
+    uint64_t bytes;
+    uint64_t crc;
+};
+
+enum status checkpoint_prepare(struct trainer *trainer)
+{
+    const char *directory = trainer->config.checkpoint_dir;
+    enum status status = STATUS_OK;
+    if (trainer->rank == 0) {
+        uint64_t newest = 0;
+        bool found = false;
+        status = make_directory(directory);
+        if (status == STATUS_OK) status = newest_step(&newest, &found, UINT64_MAX, directory);
+        if (status == STATUS_OK && found && newest > trainer->step)
+            status = FAIL(STATUS_INVALID,
+                "%s holds a checkpoint of step %llu, this run starts at step %llu: resume from it, "
+                "take another directory, or "
+                "move it away",
+                directory, (unsigned long long)newest, (unsigned long long)trainer->step);
+    }
+    return agree(status, trainer->bootstrap);
+}
+
+/* ---- every rank ---- */
+
+static bool write_values(FILE *file, const float *values, size_t count, struct written *written)
+{
+    uLong crc = (uLong)written->crc;
+    written->crc = crc32_z(crc, (const Bytef *)values, count * sizeof *values);
+    written->bytes += count * sizeof *values;
+    return fwrite(values, sizeof *values, count, file) == count;
+}
+
+static bool write_ranges(FILE *file, struct written *written, const struct trainer *trainer)
+{
+    const struct stage *stage = trainer->stage;
+    for (int u = 0; u < trainer->layout.unit_count; u++) {
+        struct layout_range owned = layout_owned(&trainer->layout, u, trainer->rank);
+        for (int state = 0; state < STAGE_STATE_COUNT && owned.count > 0; state++) {
+            struct stage_part part = stage->config.ops->part(stage, u, (enum stage_state)state);
+            if (!write_values(file, part.values + (owned.begin - part.begin), owned.count, written))
+                return false;
+        }
+    }
+    return fflush(file) == 0 && fsync(fileno(file)) == 0;
+}
+
+static enum status write_shard(
+    const char *directory, struct written *written, const struct trainer *trainer)
+{
+    char name[CHECKPOINT_NAME_BYTES], path[CHECKPOINT_PATH_BYTES];
+    shard_name(name, trainer->rank, trainer->nranks);
+    TRY(path_join(path, directory, name));
+    *written = (struct written){.crc = crc32_z(0, Z_NULL, 0)};
+    FILE *file = fopen(path, "wxe");
+    bool complete = file != NULL && write_ranges(file, written, trainer);
+    int error = errno;
+    if (file != NULL && fclose(file) != 0 && complete) {
+        complete = false;
+        error = errno;
+    }
+    if (complete) return STATUS_OK;
+    return FAIL(STATUS_SYSTEM,
+        "%s: cannot be written: %s: make room (or raise ulimit -f); the checkpoint before this one "
+        "is whole",
+        path, strerror(error));
+}
+
+/* ---- rank 0 ---- */
+
+/* A file that another rank has written must be the one seen here. */
+static enum status check_visible(
+    const char *directory, const struct written *written, const struct trainer *trainer)
+{
+    for (int r = 0; r < trainer->nranks; r++) {
+        char name[CHECKPOINT_NAME_BYTES], path[CHECKPOINT_PATH_BYTES];
+        struct stat about = {0};
+        shard_name(name, r, trainer->nranks);
+        TRY(path_join(path, directory, name));
+        if (stat(path, &about) == 0 && (uint64_t)about.st_size == written[r].bytes) continue;
+        return FAIL(STATUS_SYSTEM,
+            "%s: rank %d has written %llu bytes, rank 0 sees %lld: the checkpoint directory must "
+            "be one place for all ranks",
+            path, r, (unsigned long long)written[r].bytes, (long long)about.st_size);
+    }
+    return STATUS_OK;
+}
+
+/* rename(), over a checkpoint of the same step too. */
+static enum status put_in_place(const char *temporary, const char *directory)
+{
+    int result = rename(temporary, directory);
+    if (result != 0 && (errno == ENOTEMPTY || errno == EEXIST)) {
+        remove_directory(directory);
+        result = rename(temporary, directory);
+    }
+    if (result == 0) return STATUS_OK;
+    return FAIL(
+        STATUS_SYSTEM, "%s: cannot be renamed to %s: %s", temporary, directory, strerror(errno));
+}
+
+static enum status finish(const char *temporary, const char *directory,
+    const struct written *written, const struct trainer *trainer)
+{
+    size_t n = (size_t)trainer->nranks;
+    uint64_t *bytes = calloc(n, sizeof *bytes);
+    uint32_t *crc = calloc(n, sizeof *crc);
+    enum status status = STATUS_OK;
+    if (bytes == NULL || crc == NULL)
+        status = FAIL(STATUS_SYSTEM, "no memory for a checkpoint's list of %zu files", n);
+    for (size_t r = 0; r < n && status == STATUS_OK; r++) {
+        bytes[r] = written[r].bytes;
+        crc[r] = (uint32_t)written[r].crc;
+    }
+    if (status == STATUS_OK) status = check_visible(temporary, written, trainer);
+    if (status == STATUS_OK) status = manifest_write(temporary, bytes, crc, trainer);
+    if (status == STATUS_OK) status = synchronize_directory(temporary);
+    if (status == STATUS_OK) status = put_in_place(temporary, directory);
+    if (status == STATUS_OK) status = synchronize_directory(trainer->config.checkpoint_dir);
+    if (status == STATUS_OK)
+        prune_directory(trainer->config.checkpoint_dir, trainer->step, KEPT_CHECKPOINTS);
+    free(bytes);
+    free(crc);
+    return status;
+}
+
+static enum status begin(const char *temporary, const struct trainer *trainer)
+{
+    TRY(make_directory(trainer->config.checkpoint_dir));
+    remove_directory(temporary); /* of an interrupted run */
+    return make_directory(temporary);
+}
+
+static enum status save_all(
+    const char *temporary, const char *directory, struct written *written, struct trainer *trainer)
+{
+    enum status status = trainer->rank == 0 ? begin(temporary, trainer) : STATUS_OK;
+    TRY(agree(status, trainer->bootstrap));
+    TRY(agree(write_shard(temporary, &written[trainer->rank], trainer), trainer->bootstrap));
+    TRY(bootstrap_all_gather(written, sizeof *written, trainer->bootstrap));
+    status = trainer->rank == 0 ? finish(temporary, directory, written, trainer) : STATUS_OK;
+    return agree(status, trainer->bootstrap);
+}
+
+enum status checkpoint_save(char directory[CHECKPOINT_PATH_BYTES], struct trainer *trainer)
+{
+    char name[CHECKPOINT_NAME_BYTES],
+        temporary_name[CHECKPOINT_NAME_BYTES + sizeof TEMPORARY_PREFIX];
+    char temporary[CHECKPOINT_PATH_BYTES];
+    step_name(name, trainer->step);
+    snprintf(temporary_name, sizeof temporary_name, TEMPORARY_PREFIX "%s", name);
+    TRY(path_join(directory, trainer->config.checkpoint_dir, name));
+    TRY(path_join(temporary, trainer->config.checkpoint_dir, temporary_name));
+    struct written *written = calloc((size_t)trainer->nranks, sizeof *written);
+    if (written == NULL)
+        return FAIL(STATUS_SYSTEM, "no memory for a checkpoint of %d ranks", trainer->nranks);
+    enum status status = save_all(temporary, directory, written, trainer);
+    free(written);
+    if (status != STATUS_OK && trainer->rank == 0) remove_directory(temporary);
+    return status;
+}

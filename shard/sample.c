@@ -1,0 +1,79 @@
+/* sample: text from the model, token by token.
+ *
+ * Every rank computes the same logits from the same weights and draws with the same generator, so
+ * all take the same tokens and enter the same units in the same order: hooks may be collective. The
+ * window is the last T tokens.
+ */
+#include "shard/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DOCUMENT_TOKEN 50256 /* of GPT-2: documents start with it */
+
+/* The next number of splitmix64 in [0, 1). source: Steele, Lea and Flood, "Fast splittable
+ * pseudorandom number generators". */
+static double random_next(uint64_t *state)
+{
+    uint64_t x = *state += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return (double)((x ^ (x >> 31)) >> 11) * 0x1p-53;
+}
+
+/* Draws from softmax(logits / temperature). */
+static int32_t draw(const float *logits, int vocab, double temperature, double random)
+{
+    double largest = (double)logits[0], sum = 0.0;
+    for (int i = 1; i < vocab; i++) largest = fmax(largest, (double)logits[i]);
+    for (int i = 0; i < vocab; i++) sum += exp(((double)logits[i] - largest) / temperature);
+    double rest = random * sum;
+    for (int i = 0; i < vocab; i++) {
+        rest -= exp(((double)logits[i] - largest) / temperature);
+        if (rest < 0.0) return i;
+    }
+    return vocab - 1; /* rounding left a trace of the sum */
+}
+
+/* Returns the number of tokens, at least 1. */
+static int put_prompt(int32_t *tokens, const char *prompt, bool text, int vocab)
+{
+    int count = 0;
+    if (text)
+        for (; prompt[count] != '\0'; count++) tokens[count] = (unsigned char)prompt[count] % vocab;
+    if (count > 0) return count;
+    tokens[0] = text ? '\n' % vocab : vocab > DOCUMENT_TOKEN ? DOCUMENT_TOKEN : 0;
+    return 1;
+}
+
+enum status trainer_sample(struct trainer *trainer)
+{
+    const struct train_config *config = &trainer->config;
+    const char *prompt = config->sample_prompt != NULL ? config->sample_prompt : "";
+    int vocab = config->model.vocab;
+    bool text = tokens_vocab(trainer->tokens) > 0;
+    int32_t *tokens = calloc(strlen(prompt) + 1 + (size_t)config->sample_tokens, sizeof *tokens);
+    float *logits = calloc((size_t)vocab, sizeof *logits);
+    enum status status = STATUS_OK;
+    if (tokens == NULL || logits == NULL) {
+        status = FAIL(STATUS_SYSTEM, "no memory for a sample of %d tokens", config->sample_tokens);
+        goto fail;
+    }
+    int prompt_count = put_prompt(tokens, prompt, text, vocab), count = prompt_count;
+    uint64_t state = config->seed;
+    for (; count < prompt_count + config->sample_tokens; count++) {
+        int t = count < config->seq ? count : config->seq;
+        double loss;
+        size_t counted;
+        TRY_GOTO(gpt2_forward(&loss, &counted, tokens + count - t, NULL, 1, t, trainer->model));
+        TRY_GOTO(gpt2_logits(logits, 0, t - 1, trainer->model));
+        tokens[count] = draw(logits, vocab, (double)config->temperature, random_next(&state));
+    }
+    if (trainer->observer->sample != NULL)
+        trainer->observer->sample(trainer->observer->context, tokens, count, prompt_count, text);
+fail:
+    free(tokens);
+    free(logits);
+    return status;
+}

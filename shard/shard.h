@@ -1,0 +1,106 @@
+/* shard: training a GPT-2 on many ranks. The one call, its configuration, and what it tells while
+ * it runs.
+ *
+ *     struct train_config config = train_config_default();
+ *     TRY(gpt2_preset(&config.model, "nano"));
+ *     config.data = "bible.txt";
+ *     TRY(train_config_check(&config));
+ *     TRY(train(&config, &observer, comm, bootstrap, device));
+ *
+ * The loss is the mean over the valid tokens of the global batch: of all ranks and all
+ * micro-batches of a step.
+ * Invariants: I1 (all ranks hold the same weights), I3 (the same bits whatever bucket_bytes and
+ * overlap), I4 (the ledger), I5.
+ */
+#ifndef SHARD_SHARD_H
+#define SHARD_SHARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/params.h"
+#include "optim/adam.h"
+#include "ring/ring.h"
+#include "shard/ledger.h"
+
+struct train_config {
+    int stage;                /* 0 */
+    struct gpt2_config model; /* vocab: at most; text makes it 256 */
+    const char *data;         /* file or glob (tokens.h) */
+    const char *validation;   /* NULL: the last tenth of data */
+    int batch;                /* sequences per rank and micro-batch */
+    int seq;                  /* T: tokens per sequence; 0: the model's max_t */
+    int accumulate;           /* micro-batches per step */
+    uint64_t steps;           /* of the whole run: shapes the schedule */
+    uint64_t stop_at;         /* stop after this step, as if interrupted; 0: after `steps` */
+    float lr, final_fraction; /* schedule.h */
+    uint64_t warmup;          /* steps */
+    float clip;               /* largest gradient norm; 0: not clipped */
+    struct adam_config adam;
+    uint64_t seed;              /* of weights, order of data and sample; below 2^53 */
+    uint64_t validate_every;    /* steps; 0: only at the end */
+    size_t validate_batches;    /* at most, spread over the split; 0: all. The last one takes all */
+    const char *checkpoint_dir; /* NULL: none. One is written at the end, … */
+    uint64_t checkpoint_every;  /* … and every so many steps; 0: only at the end */
+    const char *resume_dir; /* NULL: start from the seed. A checkpoint_dir, or a step-… in it */
+    int sample_tokens;      /* 0: no sample at the end */
+    const char *sample_prompt; /* text models only */
+    float temperature;         /* of the sample, > 0 */
+    size_t bucket_bytes;       /* bucket.h */
+    bool overlap;              /* reductions run beside backward */
+};
+
+/* No data; the model is nano. */
+struct train_config train_config_default(void);
+
+/* What can be told before anything is allocated. errors: INVALID naming the field, the value and
+ * what is expected. */
+MUST_CHECK enum status train_config_check(const struct train_config *config);
+
+/* What is about to run. */
+struct train_start {
+    const struct params *params;
+    bool text; /* tokens are bytes */
+    int nranks;
+    const char *transport;    /* to the next rank */
+    uint64_t first_step;      /* 0, or what the checkpoint has done */
+    uint64_t last_step;       /* that this call does */
+    uint64_t tokens_per_step; /* of the global batch */
+    uint64_t train_tokens, validation_tokens;
+};
+
+/* One step. All but the times are the same bits on every rank. */
+struct train_report {
+    uint64_t step; /* from 1 */
+    double loss;   /* nats per token, before the update; 0 when no target was valid */
+    double norm;   /* of the gradient, before clipping */
+    float lr;
+    double step_ms;
+    double wait_ms;      /* of it, the main thread was blocked on the ring */
+    double tokens_per_s; /* of all ranks together */
+    bool skipped;        /* no update was made: never yet, float32 does not overflow */
+    bool validated;
+    double validation_loss;
+};
+
+/* Called on every rank, in the order of the calls of train(). Every function may be NULL. */
+struct train_observer {
+    void *context;
+    void (*start)(void *context, const struct train_start *start);
+    void (*step)(void *context, const struct train_report *report);
+    void (*saved)(void *context, const char *directory, uint64_t step);
+    /* prompt_count of the tokens were given, the rest is the model's. */
+    void (*sample)(void *context, const int32_t *tokens, int count, int prompt_count, bool text);
+    void (*ledger)(void *context, const struct ledger *ledger);
+};
+
+/* Trains. collective: the same config on every rank (compared). One call at a time per
+ * communicator; queued operations are complete on return. errors: INVALID (as train_config_check();
+ * ranks that disagree; a checkpoint of another model), DATA (data files, checkpoints; a gradient
+ * that is not finite), SYSTEM, and the ring's. A failure on one rank is an error on every rank. */
+MUST_CHECK enum status train(const struct train_config *config,
+    const struct train_observer *observer, struct ring_comm *comm, struct bootstrap *bootstrap,
+    struct device *device);
+
+#endif

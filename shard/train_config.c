@@ -1,0 +1,133 @@
+/* train_config: the defaults of a run, what can be wrong with one, and the numbers that ranks and
+ * checkpoints compare.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "shard/trainer.h"
+
+struct train_config train_config_default(void)
+{
+    struct train_config config = {
+        .batch = 8,
+        .accumulate = 1,
+        .steps = 1000,
+        .lr = 6e-3f, /* lr, warmup and beta2: tuned for nano at 2048 tokens a step */
+        .final_fraction = 0.1f,
+        .warmup = 100,
+        .clip = 1.0f,
+        .adam = adam_config_default(),
+        .seed = 1,
+        .validate_every = 100,
+        .validate_batches = 16,
+        .sample_tokens = 0,
+        .sample_prompt = "\n",
+        .temperature = 0.8f,
+        .bucket_bytes = (size_t)4 << 20,
+        .overlap = true,
+    };
+    config.adam.beta2 = 0.99f;
+    if (gpt2_preset(&config.model, "nano") != STATUS_OK) config.model = (struct gpt2_config){0};
+    return config;
+}
+
+static enum status check_run(const struct train_config *config)
+{
+    if (stage_by_number(config->stage) == NULL)
+        return FAIL(STATUS_INVALID,
+            "stage is %d, expected 0: this build trains with everything replicated only",
+            config->stage);
+    if (config->data == NULL)
+        return FAIL(
+            STATUS_INVALID, "no data given, expected a file or glob of text or token shards");
+    if (config->seq > config->model.max_t)
+        return FAIL(STATUS_INVALID,
+            "seq is %d, expected at most %d: the model has no more positions", config->seq,
+            config->model.max_t);
+    if (config->batch < 1 || config->seq < 0 || config->accumulate < 1)
+        return FAIL(STATUS_INVALID, "batch %d, seq %d, accumulate %d: expected at least 1 of each",
+            config->batch, config->seq, config->accumulate);
+    if (config->steps < 1) return FAIL(STATUS_INVALID, "steps is 0, expected at least 1");
+    if (config->stop_at > config->steps)
+        return FAIL(STATUS_INVALID,
+            "stop at %llu is beyond the last step %llu: raise steps or lower it",
+            (unsigned long long)config->stop_at, (unsigned long long)config->steps);
+    if (config->checkpoint_every > 0 && config->checkpoint_dir == NULL)
+        return FAIL(STATUS_INVALID,
+            "checkpoints are asked for every %llu steps but have no directory: give one",
+            (unsigned long long)config->checkpoint_every);
+    return STATUS_OK;
+}
+
+static enum status check_numbers(const struct train_config *config)
+{
+    const struct {
+        const char *name;
+        double value, least, most;
+    } ranges[] = {
+        {"lr", (double)config->lr, 0.0, 1e3},
+        {"final fraction of lr", (double)config->final_fraction, 0.0, 1.0},
+        {"clip", (double)config->clip, 0.0, INFINITY},
+        {"beta1", (double)config->adam.beta1, 0.0, 0.999999},
+        {"beta2", (double)config->adam.beta2, 0.0, 0.999999},
+        {"epsilon", (double)config->adam.epsilon, 1e-30, 1.0},
+        {"weight decay", (double)config->adam.weight_decay, 0.0, 1e3},
+        {"temperature", (double)config->temperature, 1e-3, 1e3},
+        {"sample length", config->sample_tokens, 0.0, 1e9},
+        {"seed", (double)config->seed, 0.0, 0x1p53 - 1},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (!(ranges[i].value >= ranges[i].least && ranges[i].value <= ranges[i].most))
+            return FAIL(STATUS_INVALID, "%s is %g, expected %g to %g", ranges[i].name,
+                ranges[i].value, ranges[i].least, ranges[i].most);
+    return STATUS_OK;
+}
+
+enum status train_config_check(const struct train_config *config)
+{
+    TRY(gpt2_config_check(&config->model));
+    TRY(check_run(config));
+    return check_numbers(config);
+}
+
+int train_values(
+    struct train_value values[TRAIN_VALUES_MOST], const struct train_config *config, int nranks)
+{
+    const struct gpt2_config *model = &config->model;
+    const struct adam_config *adam = &config->adam;
+    const struct train_value all[] = {
+        {{"max_t", model->max_t}, VALUE_MODEL},
+        {{"vocab", model->vocab}, VALUE_MODEL},
+        {{"layers", model->layers}, VALUE_MODEL},
+        {{"heads", model->heads}, VALUE_MODEL},
+        {{"channels", model->channels}, VALUE_MODEL},
+        {{"vocab_block", model->vocab_block}, VALUE_MODEL},
+        {{"ranks", nranks}, VALUE_BITS},
+        {{"batch", config->batch}, VALUE_BITS},
+        {{"seq", config->seq}, VALUE_BITS},
+        {{"accumulate", config->accumulate}, VALUE_BITS},
+        {{"steps", (double)config->steps}, VALUE_BITS},
+        {{"lr", (double)config->lr}, VALUE_BITS},
+        {{"final_fraction", (double)config->final_fraction}, VALUE_BITS},
+        {{"warmup", (double)config->warmup}, VALUE_BITS},
+        {{"clip", (double)config->clip}, VALUE_BITS},
+        {{"beta1", (double)adam->beta1}, VALUE_BITS},
+        {{"beta2", (double)adam->beta2}, VALUE_BITS},
+        {{"epsilon", (double)adam->epsilon}, VALUE_BITS},
+        {{"weight_decay", (double)adam->weight_decay}, VALUE_BITS},
+        {{"seed", (double)config->seed}, VALUE_BITS},
+        {{"stage", config->stage}, VALUE_ORDER},
+        {{"stop_at", (double)config->stop_at}, VALUE_ORDER},
+        {{"bucket_bytes", (double)config->bucket_bytes}, VALUE_ORDER},
+        {{"validate_every", (double)config->validate_every}, VALUE_ORDER},
+        {{"validate_batches", (double)config->validate_batches}, VALUE_ORDER},
+        {{"checkpoint_every", (double)config->checkpoint_every}, VALUE_ORDER},
+        {{"checkpoint (given or not)", config->checkpoint_dir != NULL}, VALUE_ORDER},
+        {{"resume (given or not)", config->resume_dir != NULL}, VALUE_ORDER},
+        {{"sample length", config->sample_tokens}, VALUE_ORDER},
+        {{"temperature", (double)config->temperature}, VALUE_ORDER},
+    };
+    _Static_assert(sizeof all / sizeof *all <= TRAIN_VALUES_MOST, "room for every value");
+    memcpy(values, all, sizeof all);
+    return (int)(sizeof all / sizeof *all);
+}

@@ -1,0 +1,59 @@
+/* trainer: what the parts of train() share: the loop (trainer.c), validation, sampling,
+ * checkpoints.
+ */
+#ifndef SHARD_TRAINER_H
+#define SHARD_TRAINER_H
+
+#include "model/gpt2.h"
+#include "model/tokens.h"
+#include "shard/agree.h"
+#include "shard/shard.h"
+#include "shard/stage.h"
+
+struct trainer {
+    struct train_config config; /* seq, stop_at and model.vocab resolved */
+    const struct train_observer *observer;
+    struct ring_comm *comm;
+    struct bootstrap *bootstrap;
+    struct device *device;
+    int rank, nranks;
+
+    struct tokens *tokens;
+    struct params params;
+    struct layout layout;
+    struct stage *stage;
+    struct gpt2 *model;
+    int32_t *inputs, *targets; /* (accumulate, batch, seq) of the step in hand */
+    double *gathered;          /* [2·nranks] */
+
+    uint64_t step;      /* steps done, of the whole run */
+    uint64_t adam_t;    /* updates done */
+    uint64_t sequences; /* trained on by all ranks together: where the data goes on */
+    struct ledger_events events;
+};
+
+/* Every number of the configuration that must agree on all ranks; those marked decide the bits of a
+ * run. */
+enum train_value_kind {
+    VALUE_MODEL, /* another value is another model: its checkpoint cannot be loaded */
+    VALUE_BITS,  /* another value gives other losses */
+    VALUE_ORDER, /* another value gives the same losses, but all ranks need the same */
+};
+struct train_value {
+    struct agree_value is;
+    enum train_value_kind kind;
+};
+#define TRAIN_VALUES_MOST 40
+/* Returns their number. */
+int train_values(
+    struct train_value values[TRAIN_VALUES_MOST], const struct train_config *config, int nranks);
+
+/* validation.c: the mean loss over the validation split, or over at most `batches` of its batches
+ * (0: all), in nats per token. collective. */
+MUST_CHECK enum status trainer_validate(double *loss, size_t batches, struct trainer *trainer);
+
+/* sample.c: continues the prompt and tells the observer. collective: every rank draws the same
+ * tokens. */
+MUST_CHECK enum status trainer_sample(struct trainer *trainer);
+
+#endif

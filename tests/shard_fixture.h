@@ -1,0 +1,175 @@
+/* shard_fixture: a small training job with ranks as threads, and what it told.
+ *
+ *     struct job_record record;
+ *     run_job(&record, &config, 2, "shm");
+ *     CHECK(record.rank[1].status == STATUS_OK && record.rank[0].loss[4] < 5.0);
+ */
+#ifndef TESTS_SHARD_FIXTURE_H
+#define TESTS_SHARD_FIXTURE_H
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shard/shard.h"
+#include "tests/harness/harness.h"
+
+#define FIXTURE_RANKS 4
+#define FIXTURE_STEPS 64
+
+struct rank_record {
+    enum status status;
+    char text[STATUS_TEXT_BYTES];
+    uint64_t first_step;
+    int steps;
+    double loss[FIXTURE_STEPS], norm[FIXTURE_STEPS]; /* [steps since the start] */
+    double validation;                               /* the last */
+    bool text_tokens;
+    int sample_count;
+    int32_t sample[256];
+    struct ledger ledger;
+};
+
+struct job_record {
+    const struct train_config *config;
+    const char *transport;
+    int nranks;
+    struct rank_record rank[FIXTURE_RANKS];
+};
+
+static void fixture_start(void *context, const struct train_start *start)
+{
+    struct rank_record *record = context;
+    record->first_step = start->first_step;
+    record->text_tokens = start->text;
+}
+
+static void fixture_step(void *context, const struct train_report *report)
+{
+    struct rank_record *record = context;
+    if (record->steps == FIXTURE_STEPS) return;
+    record->loss[record->steps] = report->loss;
+    record->norm[record->steps++] = report->norm;
+    if (report->validated) record->validation = report->validation_loss;
+}
+
+static void fixture_sample(
+    void *context, const int32_t *tokens, int count, int prompt_count, bool text)
+{
+    struct rank_record *record = context;
+    (void)prompt_count, (void)text;
+    for (int i = 0; i < count && i < 256; i++) record->sample[record->sample_count++] = tokens[i];
+}
+
+static void fixture_ledger(void *context, const struct ledger *ledger)
+{
+    ((struct rank_record *)context)->ledger = *ledger;
+}
+
+static void fixture_rank(struct bootstrap *bootstrap, void *argument)
+{
+    struct job_record *job = argument;
+    struct rank_record *record = &job->rank[bootstrap_rank(bootstrap)];
+    struct train_observer observer = {
+        .context = record,
+        .start = fixture_start,
+        .step = fixture_step,
+        .sample = fixture_sample,
+        .ledger = fixture_ledger,
+    };
+    struct ring_config ring = {.transport = job->transport, .slot_bytes = 4096};
+    struct device *device = NULL;
+    struct ring_comm *comm = NULL;
+    if (!CHECK_OK(device_open(&device, "host"))) return;
+    if (CHECK_OK(ring_comm_open(&comm, &ring, bootstrap, device))) {
+        record->status = train(job->config, &observer, comm, bootstrap, device);
+        snprintf(record->text, sizeof record->text, "%s",
+            record->status == STATUS_OK ? "" : status_text());
+    }
+    ring_comm_close(comm);
+    struct memory_account account = memory_account_read(device);
+    for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++)
+        CHECK_MSG(account.now[tag] == 0, "%s: %llu bytes left",
+            memory_tag_name((enum memory_tag)tag), (unsigned long long)account.now[tag]);
+    device_close(device);
+}
+
+/* Any outcome: see the record. */
+static void run_job(
+    struct job_record *record, const struct train_config *config, int nranks, const char *transport)
+{
+    *record = (struct job_record){.config = config, .transport = transport, .nranks = nranks};
+    ranks_as_threads(nranks, 20000, fixture_rank, record);
+}
+
+/* A job in which every rank must succeed, with the same losses and norms. */
+static void run_good_job(
+    struct job_record *record, const struct train_config *config, int nranks, const char *transport)
+{
+    run_job(record, config, nranks, transport);
+    for (int r = 0; r < nranks; r++) {
+        CHECK_MSG(record->rank[r].status == STATUS_OK, "rank %d: %s", r, record->rank[r].text);
+        CHECK(record->rank[r].steps == record->rank[0].steps);
+        CHECK(memcmp(record->rank[r].loss, record->rank[0].loss, sizeof record->rank[0].loss) == 0);
+        CHECK(memcmp(record->rank[r].norm, record->rank[0].norm, sizeof record->rank[0].norm) == 0);
+    }
+}
+
+/* A new directory of its own; fixture_file() names files in it. */
+static const char *fixture_directory(void)
+{
+    static char directory[64];
+    if (directory[0] == '\0') {
+        snprintf(directory, sizeof directory, "/tmp/ringzero-shard-%d-XXXXXX", (int)getpid());
+        if (mkdtemp(directory) == NULL) abort();
+    }
+    return directory;
+}
+
+static void fixture_file(char path[256], const char *name)
+{
+    snprintf(path, 256, "%s/%s", fixture_directory(), name);
+}
+
+static void fixture_remove(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", fixture_directory());
+    CHECK(system(command) == 0);
+}
+
+/* Sentences of a few words, which a small model soon knows better than chance. */
+static void fixture_text(const char *path, size_t bytes)
+{
+    static const char *const words[] = {
+        "the ", "ring ", "sends ", "a ", "chunk ", "to ", "every ", "rank ", "and ", "adds.\n"};
+    FILE *file = fopen(path, "w");
+    if (file == NULL) abort();
+    uint64_t state = 1;
+    for (size_t written = 0; written < bytes;) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        const char *word = words[(state >> 33) % 10];
+        fputs(word, file);
+        written += strlen(word);
+    }
+    fclose(file);
+}
+
+/* L2 C20 H2 V256 T16: no unit is a multiple of 3 ranks; two units of embedding rows. */
+static struct train_config fixture_config(const char *data)
+{
+    struct train_config config = train_config_default();
+    config.model = (struct gpt2_config){
+        .max_t = 16, .vocab = 256, .layers = 2, .heads = 2, .channels = 20, .vocab_block = 100};
+    config.data = data;
+    config.batch = 2;
+    config.steps = 6;
+    config.warmup = 2;
+    config.validate_every = 0;
+    config.bucket_bytes = 4096;
+    return config;
+}
+
+#endif
