@@ -1,0 +1,187 @@
+/* collective_options: see collective_options.h. */
+#include "bench/collective_options.h"
+
+#include <limits.h>
+#include <string.h>
+
+#define DEFAULT_BYTES ((size_t)32 << 20)
+#define DEFAULT_STEP  ((size_t)1 << 20)
+
+bool collective_reduces(enum collective collective)
+{
+    return collective == COLLECTIVE_ALL_REDUCE || collective == COLLECTIVE_REDUCE_SCATTER;
+}
+
+bool collective_has_parts(enum collective collective)
+{
+    return collective == COLLECTIVE_REDUCE_SCATTER || collective == COLLECTIVE_ALL_GATHER;
+}
+
+/* Bytes of one element, of every rank where there are parts: what sizes are rounded down to. */
+static size_t unit_bytes(enum collective collective, enum dtype dtype, int nranks)
+{
+    return dtype_bytes(dtype) * (collective_has_parts(collective) ? (size_t)nranks : 1);
+}
+
+size_t count_of_bytes(size_t bytes, enum collective collective, enum dtype dtype, int nranks)
+{
+    return bytes / unit_bytes(collective, dtype, nranks);
+}
+
+const char *nccl_type_name(enum dtype dtype)
+{
+    return dtype == DTYPE_FLOAT32 ? "float" : dtype_name(dtype);
+}
+
+static void take_dtype(const char *text, struct bench_options *bench)
+{
+    enum dtype dtype = DTYPE_FLOAT32;
+    bool all = strcmp(text, "all") == 0;
+    if (!all && dtype_from_name(&dtype, text) != 0)
+        options_refuse(
+            &bench->common, "-d is \"%s\", expected all or one of %s", text, dtype_names());
+    for (int i = 0; i < DTYPE_COUNT; i++) bench->dtypes[i] = all || i == (int)dtype;
+}
+
+static void take_redop(const char *text, struct bench_options *bench)
+{
+    enum redop redop = REDOP_SUM;
+    bool all = strcmp(text, "all") == 0;
+    if (!all && redop_from_name(&redop, text) != 0)
+        options_refuse(&bench->common, "-o is \"%s\", expected sum, max, avg or all", text);
+    for (int i = 0; i < REDOP_COUNT; i++) bench->redops[i] = all || i == (int)redop;
+}
+
+static void take_collective(const char *text, struct bench_options *bench)
+{
+    if (bench->collective_given)
+        options_refuse(&bench->common, "found a second collective \"%s\", expected one", text);
+    if (collective_from_name(&bench->collective, text) != 0 ||
+        bench->collective == COLLECTIVE_BARRIER)
+        options_refuse(&bench->common,
+            "collective is \"%s\", expected all_reduce, reduce_scatter, all_gather or broadcast",
+            text);
+    bench->collective_given = true;
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+    struct bench_options *bench = state->input;
+    const struct options *common = &bench->common;
+    switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &bench->common; return 0;
+    case ARGP_KEY_ARG: take_collective(text, bench); return 0;
+    case 'b':
+        bench->min_bytes = options_bytes(text, "-b", common);
+        bench->min_given = true;
+        return 0;
+    case 'e':
+        bench->max_bytes = options_bytes(text, "-e", common);
+        bench->max_given = true;
+        return 0;
+    case 'i':
+        bench->step_bytes = options_bytes(text, "-i", common);
+        if (bench->step_bytes == 0)
+            options_refuse(common, "-i is \"%s\", expected at least 1 byte", text);
+        return 0;
+    case 'f': bench->factor = (size_t)options_integer(text, "-f", 1, 1 << 20, common); return 0;
+    case 'n': bench->iterations = (int)options_integer(text, "-n", 1, INT_MAX, common); return 0;
+    case 'w': bench->warmups = (int)options_integer(text, "-w", 0, INT_MAX, common); return 0;
+    case 'c': bench->checks = (int)options_integer(text, "-c", 0, INT_MAX, common); return 0;
+    case 'o': take_redop(text, bench); return 0;
+    case 'd': take_dtype(text, bench); return 0;
+    case 'r':
+        bench->root = ALL_ROOTS;
+        if (strcmp(text, "all") != 0)
+            bench->root = (int)options_integer(text, "-r", 0, INT_MAX, common);
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option options[] = {
+    {"minbytes", 'b', "BYTES", 0, "smallest size (32M); suffixes K, M, G are binary", 1},
+    {"maxbytes", 'e', "BYTES", 0, "largest size (32M)", 1},
+    {"stepfactor", 'f', "N", 0, "multiply the size by N from row to row", 1},
+    {"stepbytes", 'i', "BYTES", 0, "or add so many bytes (1M)", 1},
+    {"iters", 'n', "N", 0, "operations that are timed, for each row and half (20)", 2},
+    {"warmup_iters", 'w', "N", 0, "operations before each measurement, not counted (5)",
+        2},
+    {"check", 'c', "N", 0, "check every element of N outputs of each row and half; 0: none (1)", 2},
+    {"op", 'o', "OP", 0, "sum (the default), max, avg or all", 3},
+    {"datatype", 'd', "DTYPE", 0, "float32 or float (the default), bfloat16, int32 or all", 3},
+    {"root", 'r', "RANK", 0, "of broadcast (0), or all", 3},
+    {0},
+};
+static const struct argp_child children[] = {{&options_common, 0, "Common options:", 9}, {0}};
+static const struct argp argp = {
+    options,
+    parse_option,
+    "all_reduce|reduce_scatter|all_gather|broadcast",
+    "Measures a collective: time, bandwidth, right results, and bytes on the wire. Starts 2 ranks "
+    "unless --ranks says otherwise, or joins the ranks that torchrun started."
+    "\vColumns are those of nccl-tests. Size is the whole array, also for reduce_scatter and "
+    "all_gather, whose count is one rank's part; counts are not rounded. algbw is size / time, "
+    "busbw what each rank's link carries of it. The last column compares busbw (of one rank: "
+    "algbw) with what this machine could do at best, measured in the same run: a memory copy by "
+    "all ranks at once, or a raw two-way TCP stream.\n\n"
+    "Exit code: 0, or 1 when an operation failed, a result was wrong, or bytes sent differ from "
+    "the prediction; 2 for bad input.\n\n"
+    "Example:\n  ringzero bench all_reduce --ranks 4 -b 8 -e 128M -f 2",
+    children,
+    options_help_filter,
+    NULL,
+};
+
+struct bench_options bench_options_parse(int argc, char **argv)
+{
+    struct bench_options bench = {
+        .common = options_default("ringzero bench"),
+        .min_bytes = DEFAULT_BYTES,
+        .max_bytes = DEFAULT_BYTES,
+        .factor = 1,
+        .step_bytes = DEFAULT_STEP,
+        .iterations = 20,
+        .warmups = 5,
+        .checks = 1,
+        .dtypes = {[DTYPE_FLOAT32] = true},
+        .redops = {[REDOP_SUM] = true},
+    };
+    options_parse(&argp, argc, argv, &bench.common, &bench);
+    if (!bench.collective_given)
+        options_refuse(&bench.common,
+            "no collective given, expected all_reduce, reduce_scatter, all_gather or broadcast");
+    return bench;
+}
+
+void bench_options_check(struct bench_options *bench, int nranks)
+{
+    const struct options *common = &bench->common;
+    size_t *min = &bench->min_bytes, *max = &bench->max_bytes;
+    if (*min > *max && !bench->max_given) *max = *min;
+    if (*min > *max && !bench->min_given) *min = *max;
+    if (*min > *max)
+        options_refuse(common, "-b is %zu bytes, expected at most -e, which is %zu", *min, *max);
+    if (bench->root >= nranks)
+        options_refuse(common, "-r is %d, expected a rank below %d", bench->root, nranks);
+    for (int d = 0; d < DTYPE_COUNT; d++) {
+        size_t unit = unit_bytes(bench->collective, (enum dtype)d, nranks);
+        if (!bench->dtypes[d] || *min == 0 || *max >= unit) continue;
+        options_refuse(common, "-e is %zu bytes, expected at least %zu: one %s%s", *max, unit,
+            nccl_type_name((enum dtype)d),
+            collective_has_parts(bench->collective) ? " for every rank" : "");
+    }
+}
+
+bool bench_options_next(size_t *bytes, const struct bench_options *bench)
+{
+    size_t max = bench->max_bytes;
+    if (bench->factor > 1) {
+        if (*bytes > max / bench->factor) return false;
+        *bytes = *bytes == 0 ? 1 : *bytes * bench->factor;
+    } else {
+        if (bench->step_bytes > max - *bytes) return false;
+        *bytes += bench->step_bytes;
+    }
+    return *bytes <= max;
+}

@@ -1,0 +1,46 @@
+/* collective_options: the options of `ringzero bench`, and what sizes mean for each collective.
+ */
+#ifndef BENCH_COLLECTIVE_OPTIONS_H
+#define BENCH_COLLECTIVE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "bench/options.h"
+#include "ring/ring.h"
+
+#define ALL_ROOTS (-1)
+
+struct bench_options {
+    struct options common;
+    bool collective_given, min_given, max_given;
+    enum collective collective;
+    size_t min_bytes, max_bytes; /* -b, -e */
+    size_t factor;               /* -f; 1: sizes grow by step_bytes, -i */
+    size_t step_bytes;
+    int iterations, warmups, checks; /* -n, -w, -c */
+    bool dtypes[DTYPE_COUNT], redops[REDOP_COUNT];
+    int root; /* -r, or ALL_ROOTS */
+};
+
+/* Both end the process with one line and 2 where the input is bad. check: what can only be judged,
+ * or chosen, when the number of ranks is known. */
+struct bench_options bench_options_parse(int argc, char **argv);
+void bench_options_check(struct bench_options *bench, int nranks);
+
+/* The size after this one; false when it would be beyond the last. */
+bool bench_options_next(size_t *bytes, const struct bench_options *bench);
+
+/* Whether a collective reduces; and whether one side of its call is an array of all ranks' parts,
+ * of which count is one. */
+bool collective_reduces(enum collective collective);
+bool collective_has_parts(enum collective collective);
+
+/* The count of a size, as in the call: rounded down to whole elements, of every rank where there
+ * are parts. */
+size_t count_of_bytes(size_t bytes, enum collective collective, enum dtype dtype, int nranks);
+
+/* "float", "bfloat16", "int32": as nccl-tests calls them. */
+const char *nccl_type_name(enum dtype dtype);
+
+#endif

@@ -1,0 +1,103 @@
+/* job: see job.h. */
+#include "bench/job.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "verbs/launch.h"
+#include "verbs/log.h"
+
+void job_prepare(struct job *job, const struct options *options, int default_ranks)
+{
+    *job = (struct job){.options = options, .config = bootstrap_config_single()};
+    if (launch_from_environment(&job->config, &job->launched) != STATUS_OK)
+        options_refuse(options, "%s", status_text());
+    job->nranks = options->ranks > 0 ? options->ranks : default_ranks;
+    if (job->launched && options->ranks > 0 && options->ranks != job->config.nranks)
+        options_refuse(options,
+            "--ranks is %d but WORLD_SIZE is %d, expected the same: leave --ranks out, or unset "
+            "RANK and WORLD_SIZE",
+            options->ranks, job->config.nranks);
+    if (job->launched) job->nranks = job->config.nranks;
+    if (options->json == NULL || (job->launched && job->config.rank != 0)) return;
+    job->json = fopen(options->json, "w");
+    if (job->json == NULL)
+        options_refuse(options, "--json %s cannot be written: %s", options->json, strerror(errno));
+}
+
+static enum status open_and_run(struct job *job, job_body body, void *argument)
+{
+    struct ring_config config = {.transport = job->options->transport};
+    TRY(bootstrap_open(&job->bootstrap, &job->config));
+    TRY(device_open(&job->device, job->options->device));
+    TRY(ring_comm_open(&job->comm, &config, job->bootstrap, job->device));
+    TRY(body(job, argument));
+    if (job->json != NULL && (fflush(job->json) != 0 || ferror(job->json)))
+        return FAIL(STATUS_SYSTEM, "--json %s: writing failed: %s; expected room for it",
+            job->options->json, strerror(errno));
+    return STATUS_OK;
+}
+
+/* This process is a rank now. */
+static int run_rank(struct job *job, job_body body, void *argument)
+{
+    job->rank = job->config.rank;
+    log_set_rank(job->rank, job->nranks);
+    if (job->rank != 0 && job->json != NULL) {
+        fclose(job->json); /* inherited; nothing was written yet */
+        job->json = NULL;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0); /* rows show when they are measured, also through a pipe */
+    enum status status = open_and_run(job, body, argument);
+    if (status != STATUS_OK) {
+        fflush(stdout);
+        fprintf(stderr, "%s: rank %d/%d: %s\n", job->options->program, job->rank, job->nranks,
+            status_text());
+        if (job->bootstrap != NULL) bootstrap_abort(status_text(), job->bootstrap);
+    }
+    ring_comm_close(job->comm);
+    bootstrap_close(job->bootstrap);
+    device_close(job->device);
+    if (job->json != NULL) fclose(job->json);
+    return status == STATUS_OK && fflush(stdout) == 0 ? 0 : 1;
+}
+
+int job_run(struct job *job, job_body body, void *argument)
+{
+    bool is_parent = false;
+    int exit_code = 1;
+    if (job->launched || job->nranks == 1) return run_rank(job, body, argument);
+    fflush(NULL);
+    if (launch_local(&job->config, &is_parent, &exit_code, job->nranks) != STATUS_OK) {
+        fprintf(stderr, "%s: %s\n", job->options->program, status_text());
+        return 1;
+    }
+    if (!is_parent) return run_rank(job, body, argument);
+    if (job->json != NULL) fclose(job->json);
+    return exit_code;
+}
+
+enum status job_max(double *value, struct job *job)
+{
+    double *values = calloc((size_t)job->nranks, sizeof *values);
+    if (values == NULL) return FAIL(STATUS_SYSTEM, "out of memory for %d numbers", job->nranks);
+    values[job->rank] = *value;
+    enum status status = bootstrap_all_gather(values, sizeof *values, job->bootstrap);
+    for (int r = 0; r < job->nranks && status == STATUS_OK; r++)
+        if (values[r] > *value) *value = values[r];
+    free(values);
+    return status;
+}
+
+enum status job_sum(uint64_t *value, struct job *job)
+{
+    uint64_t *values = calloc((size_t)job->nranks, sizeof *values);
+    if (values == NULL) return FAIL(STATUS_SYSTEM, "out of memory for %d numbers", job->nranks);
+    values[job->rank] = *value;
+    enum status status = bootstrap_all_gather(values, sizeof *values, job->bootstrap);
+    *value = 0;
+    for (int r = 0; r < job->nranks && status == STATUS_OK; r++) *value += values[r];
+    free(values);
+    return status;
+}

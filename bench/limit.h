@@ -1,0 +1,30 @@
+/* limit: what the machine could do if the ring cost nothing, measured in the same run by all ranks
+ * at once.
+ *
+ *   all edges shm, or one rank   memory copy     every rank copies a buffer of its own
+ *   an edge over tcp             two-way stream  every rank writes to the next and reads from the
+ * one before, over TCP connections of its own: no framing, no reduction, calls of 256 KiB
+ */
+#ifndef BENCH_LIMIT_H
+#define BENCH_LIMIT_H
+
+#include <stddef.h>
+
+#include "bench/job.h"
+#include "verbs/device.h"
+
+#define LIMIT_LEAST_BUFFER_BYTES ((size_t)256 << 10)
+
+struct limit {
+    const char *what; /* "memory copy" or "two-way TCP stream" */
+    size_t bytes;     /* of one pass */
+    double gbps; /* 1e9 bytes copied, or sent one way, per second and rank: the slowest rank's */
+};
+
+/* a and b: two buffers of at least `bytes` ≥ LIMIT_LEAST_BUFFER_BYTES each, which are overwritten.
+ * A stream uses little of them and carries at least 16 MiB. collective. cost: about half a second.
+ * errors: PEER, TIMEOUT (naming the peer), SYSTEM, those of the bootstrap. */
+MUST_CHECK enum status limit_measure(
+    struct limit *limit, struct span a, struct span b, size_t bytes, struct job *job);
+
+#endif

@@ -1,0 +1,153 @@
+/* options: see options.h. argp sorts and prints; its own messages take two lines, so they are off
+ * and ours stand here.
+ */
+#include "bench/options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "verbs/log.h"
+#include "verbs/transport.h"
+
+enum { KEY_RANKS = 0x100, KEY_TRANSPORT, KEY_DEVICE, KEY_JSON, KEY_LOG, KEY_SEED };
+
+static const struct argp_option common_options[] = {
+    {"ranks", KEY_RANKS, "N", 0,
+        "start N ranks on this host (under torchrun's variables: must agree with WORLD_SIZE)", 0},
+    {"transport", KEY_TRANSPORT, "NAME", 0,
+        "auto (shm within a host, tcp between hosts), shm or tcp", 0},
+    {"device", KEY_DEVICE, "NAME", 0, "host", 0},
+    {"json", KEY_JSON, "FILE", 0, "write results to FILE as well, one JSON object a line", 0},
+    {"log", KEY_LOG, "LEVEL", 0, "warn, info or trace; also RINGZERO_LOG", 0},
+    {"seed", KEY_SEED, "N", 0, "of everything random (1)", 0},
+    {"help", 'h', NULL, 0, "print this manual", -1},
+    {0},
+};
+
+struct options options_default(const char *program)
+{
+    return (struct options){.program = program, .transport = "auto", .device = "host", .seed = 1};
+}
+
+void options_refuse(const struct options *options, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "%s: %s\n", options->program, text);
+    exit(2);
+}
+
+int64_t options_integer(
+    const char *text, const char *option, int64_t min, int64_t max, const struct options *options)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || value < min || value > max)
+        options_refuse(options, "%s is \"%s\", expected a whole number from %lld to %lld", option,
+            text, (long long)min, (long long)max);
+    return value;
+}
+
+size_t options_bytes(const char *text, const char *option, const struct options *options)
+{
+    static const char suffixes[] = "KMG";
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    bool number = isdigit((unsigned char)*text) && errno == 0;
+    const char *suffix = *end == '\0' ? NULL : strchr(suffixes, toupper((unsigned char)*end));
+    int shift = suffix == NULL ? 0 : 10 * (int)(suffix - suffixes + 1);
+    if (suffix != NULL) end++;
+    if (!number || *end != '\0' || value > (unsigned long long)PTRDIFF_MAX >> shift)
+        options_refuse(
+            options, "%s is \"%s\", expected bytes as 1000, 64K, 32M or 1G", option, text);
+    return (size_t)value << shift;
+}
+
+static void take_transport(const char *name, struct options *options)
+{
+    char names[128] = "auto";
+    for (int i = 0; transports[i] != NULL; i++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, ", %s", transports[i]->name);
+    }
+    if (strcmp(name, "auto") != 0 && transport_by_name(name) == NULL)
+        options_refuse(options, "--transport is \"%s\", expected one of %s", name, names);
+    options->transport = name;
+}
+
+_Noreturn static void print_help(struct argp_state *state, const struct options *options)
+{
+    char name[64]; /* argp wants it writable */
+    snprintf(name, sizeof name, "%s", options->program);
+    state->name = name;
+    state->flags &= ~(unsigned)ARGP_NO_ERRS; /* which keeps help quiet, too */
+    argp_state_help(state, stdout,
+        ARGP_HELP_SHORT_USAGE | ARGP_HELP_PRE_DOC | ARGP_HELP_LONG | ARGP_HELP_POST_DOC);
+    exit(fflush(stdout) == 0 ? 0 : 1);
+}
+
+/* getopt has stepped past what it did not like, unless it stands within a group of letters. */
+_Noreturn static void refuse_option(const struct argp_state *state, const struct options *options)
+{
+    int next = state->next;
+    const char *before = next > 1 ? state->argv[next - 1] : "";
+    const char *bad = before[0] == '-' || next >= state->argc ? before : state->argv[next];
+    options_refuse(options,
+        "option \"%s\" is unknown, ambiguous or lacks its value: see `%s --help`", bad,
+        options->program);
+}
+
+static error_t parse_common(int key, char *text, struct argp_state *state)
+{
+    struct options *options = state->input;
+    switch (key) {
+    case KEY_RANKS:
+        options->ranks = (int)options_integer(text, "--ranks", 1, 4096, options);
+        return 0;
+    case KEY_TRANSPORT: take_transport(text, options); return 0;
+    case KEY_DEVICE:
+        if (strcmp(text, "host") != 0)
+            options_refuse(options,
+                "--device is \"%s\", expected host: this program was built without others", text);
+        options->device = text;
+        return 0;
+    case KEY_JSON: options->json = text; return 0;
+    case KEY_LOG:
+        if (log_set_level_by_name(text) != 0)
+            options_refuse(options, "--log is \"%s\", expected warn, info or trace", text);
+        return 0;
+    case KEY_SEED:
+        options->seed = (uint64_t)options_integer(text, "--seed", 0, INT64_MAX, options);
+        return 0;
+    case 'h': print_help(state, options);
+    case ARGP_KEY_ERROR: refuse_option(state, options);
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp options_common = {.options = common_options, .parser = parse_common};
+
+char *options_help_filter(int key, const char *text, void *input)
+{
+    (void)input;
+    bool note =
+        key == ARGP_KEY_HELP_DUP_ARGS_NOTE; /* "Mandatory arguments to long options are …" */
+    return note ? NULL : (char *)(uintptr_t)text;
+}
+
+void options_parse(
+    const struct argp *argp, int argc, char **argv, struct options *common, void *input)
+{
+    error_t error = argp_parse(argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, input);
+    if (error != 0) options_refuse(common, "options could not be read: %s", strerror(error));
+}

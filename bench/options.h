@@ -1,0 +1,57 @@
+/* options: what the options of all programs share: the common ones, the values, and how bad input
+ * ends: one line on standard error (what, found, expected, what to do), exit code 2.
+ *
+ * A program describes its own options as a struct argp, with options_common as a child:
+ *
+ *     static error_t parse_option(int key, char *text, struct argp_state *state)
+ *     {
+ *         struct bench_options *options = state->input;
+ *         switch (key) {
+ *         case ARGP_KEY_INIT: state->child_inputs[0] = &options->common; return 0;
+ *         case 'n': options->iterations = (int)options_integer(text, "-n", 1, INT_MAX, …); return 0;
+ *         …
+ *     static const struct argp_child children[] = {{&options_common, 0, "Common options:", 9}, {0}};
+ */
+#ifndef BENCH_OPTIONS_H
+#define BENCH_OPTIONS_H
+
+#include <argp.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The common options, given or not. */
+struct options {
+    const char *program;   /* "ringzero bench": starts every message */
+    int ranks;             /* --ranks; 0: not given */
+    const char *transport; /* --transport; "auto" */
+    const char *device;    /* --device; "host" */
+    const char *json;      /* --json; NULL: not given */
+    uint64_t seed;         /* --seed; 1 */
+};
+
+/* Their values when not given. program lives as long as the process. */
+struct options options_default(const char *program);
+
+/* The argp child of every program. Its input is a struct options. --log takes effect at once. */
+extern const struct argp options_common;
+
+/* Parses all of argv, where input is the program's struct and common lies in it. Ends the process:
+ * with 0 after --help, with 2 after bad input. */
+void options_parse(
+    const struct argp *argp, int argc, char **argv, struct options *common, void *input);
+
+/* The help_filter of every program's argp: leaves out a note about getopt's grammar. */
+char *options_help_filter(int key, const char *text, void *input);
+
+/* "ringzero bench: <text>", then exit(2). */
+_Noreturn void options_refuse(const struct options *options, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The value of an option: a whole number within [min, max]; or refuses it by the option's name. */
+int64_t options_integer(
+    const char *text, const char *option, int64_t min, int64_t max, const struct options *options);
+
+/* The same for bytes, with an optional suffix: K, M, G are 2^10, 2^20, 2^30. */
+size_t options_bytes(const char *text, const char *option, const struct options *options);
+
+#endif

@@ -1,0 +1,150 @@
+/* report: see report.h. */
+#include "bench/report.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What a rank says of itself. */
+struct introduction {
+    int pid;
+    char host[64], transport[16];
+};
+
+static void print_bytes(size_t bytes)
+{
+    if (bytes >= 1 << 20 && bytes % (1 << 20) == 0) printf("%zu MiB", bytes >> 20);
+    else if (bytes >= 1 << 10 && bytes % (1 << 10) == 0) printf("%zu KiB", bytes >> 10);
+    else printf("%zu bytes", bytes);
+}
+
+static void print_ring(const struct job *job)
+{
+    const struct ring_config *config = ring_comm_config(job->comm);
+    const int *order = ring_comm_order(job->comm, 0);
+    printf("# Ring:");
+    for (int p = 0; p <= job->nranks; p++)
+        printf("%s %d", p > 0 ? " ►" : "", order[p % job->nranks]);
+    printf("; %d channel%s, %d slots of ", config->channels, config->channels == 1 ? "" : "s",
+        (int)config->slot_count);
+    print_bytes(config->slot_bytes);
+    printf(" an edge, deadline %d ms\n", config->timeout_ms);
+}
+
+enum status report_ranks(const struct limit *limit, struct job *job)
+{
+    struct introduction *all = calloc((size_t)job->nranks, sizeof *all);
+    if (all == NULL)
+        return FAIL(STATUS_SYSTEM, "out of memory for the names of %d ranks", job->nranks);
+    struct introduction *mine = &all[job->rank];
+    mine->pid = (int)getpid();
+    gethostname(mine->host, sizeof mine->host - 1);
+    snprintf(mine->transport, sizeof mine->transport, "%s", ring_comm_transport(job->comm));
+    enum status status = bootstrap_all_gather(all, sizeof *all, job->bootstrap);
+    if (status == STATUS_OK && job->rank == 0) {
+        printf("#\n# Using devices\n");
+        for (int r = 0; r < job->nranks; r++)
+            printf("#  Rank %2d Pid %6d on %10s device %s, sends over %s\n", r, all[r].pid,
+                all[r].host, job->options->device, all[r].transport);
+        print_ring(job);
+        printf("# Limit: %s of ", limit->what);
+        print_bytes(limit->bytes);
+        printf(", all ranks at once: %.2f GB/s a rank; \"of limit\" is %s, out of place, divided "
+               "by it\n#\n",
+            limit->gbps, job->nranks == 1 ? "algbw" : "busbw");
+    }
+    free(all);
+    return status;
+}
+
+void report_columns(void)
+{
+    printf("#%62s %13s %36s\n", "", "out-of-place", "in-place");
+    printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s %9s\n", "size",
+        "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw",
+        "busbw", "#wrong", "of limit");
+    printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s\n", "(B)", "(elements)",
+        "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)");
+}
+
+static void print_measurement(const struct measurement *measurement)
+{
+    double us = measurement->time_us;
+    printf("  %7.*f  %6.2f  %6.2f  ",
+        us >= 10000 ? 0
+        : us >= 100 ? 1
+                    : 2,
+        us, measurement->alg_bw, measurement->bus_bw);
+    if (measurement->wrong < 0) printf("%6s", "N/A");
+    else printf("%6" PRId64, measurement->wrong);
+}
+
+void report_row(const struct row *row)
+{
+    printf("%12zu  %12zu  %8s  %6s  %6d", row->bytes, row->count, row->type, row->redop, row->root);
+    print_measurement(&row->out_of_place);
+    print_measurement(&row->in_place);
+    printf(" %8.1f%%\n", 100 * row->of_limit);
+}
+
+static void add_measurement(cJSON *object, const char *name, const struct measurement *measurement)
+{
+    cJSON *part = cJSON_AddObjectToObject(object, name);
+    cJSON_AddNumberToObject(part, "time", measurement->time_us);
+    cJSON_AddNumberToObject(part, "alg_bw", measurement->alg_bw);
+    cJSON_AddNumberToObject(part, "bus_bw", measurement->bus_bw);
+    if (measurement->wrong < 0) cJSON_AddNullToObject(part, "nwrong");
+    else cJSON_AddNumberToObject(part, "nwrong", (double)measurement->wrong);
+}
+
+enum status report_row_json(const struct row *row, const struct limit *limit, FILE *file)
+{
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddNumberToObject(object, "size", (double)row->bytes);
+    cJSON_AddNumberToObject(object, "count", (double)row->count);
+    cJSON_AddStringToObject(object, "type", row->type);
+    cJSON_AddStringToObject(object, "redop", row->redop);
+    cJSON_AddNumberToObject(object, "root", row->root);
+    add_measurement(object, "out_of_place", &row->out_of_place);
+    add_measurement(object, "in_place", &row->in_place);
+    cJSON_AddNumberToObject(object, "limit_bw", limit->gbps);
+    char *text = cJSON_PrintUnformatted(object);
+    bool written = text != NULL && fprintf(file, "%s\n", text) > 0;
+    cJSON_free(text);
+    cJSON_Delete(object);
+    return written
+               ? STATUS_OK
+               : FAIL(STATUS_SYSTEM, "--json: a line could not be written: %s", strerror(errno));
+}
+
+struct sent {
+    uint64_t measured, predicted;
+};
+
+enum status report_sent_bytes(bool *equal, uint64_t measured, uint64_t predicted, struct job *job)
+{
+    *equal = true;
+    struct sent *all = calloc((size_t)job->nranks, sizeof *all);
+    if (all == NULL)
+        return FAIL(STATUS_SYSTEM, "out of memory for the bytes of %d ranks", job->nranks);
+    all[job->rank] = (struct sent){measured, predicted};
+    enum status status = bootstrap_all_gather(all, sizeof *all, job->bootstrap);
+    bool same = true;
+    for (int r = 0; r < job->nranks && status == STATUS_OK; r++) {
+        *equal &= all[r].measured == all[r].predicted;
+        same &= memcmp(&all[r], &all[0], sizeof *all) == 0;
+    }
+    for (int r = 0; r < job->nranks && status == STATUS_OK && job->rank == 0; r++) {
+        char who[32];
+        snprintf(who, sizeof who, same ? "per rank" : "by rank %d", r);
+        printf("# Bytes sent %-11s : %" PRIu64 " measured, %" PRIu64 " predicted %s\n", who,
+            all[r].measured, all[r].predicted,
+            all[r].measured == all[r].predicted ? "OK" : "FAILED");
+        if (same) break;
+    }
+    free(all);
+    return status;
+}

@@ -1,0 +1,251 @@
+/* train_options: see train_options.h. */
+#include "bench/train_options.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "verbs/dtype.h"
+
+#define WIDE_MODEL_LR 6e-4f /* wide models diverge where nano learns best */
+
+enum key {
+    KEY_STAGE = 0x200,
+    KEY_MODEL,
+    KEY_LAYERS,
+    KEY_HEADS,
+    KEY_CHANNELS,
+    KEY_VOCAB,
+    KEY_POSITIONS,
+    KEY_DATA,
+    KEY_VALIDATION,
+    KEY_STEPS,
+    KEY_STOP_AT,
+    KEY_BATCH,
+    KEY_SEQ,
+    KEY_ACCUMULATE,
+    KEY_LR,
+    KEY_WARMUP,
+    KEY_FINAL,
+    KEY_CLIP,
+    KEY_BETA2,
+    KEY_DECAY,
+    KEY_DTYPE,
+    KEY_VALIDATE_EVERY,
+    KEY_VALIDATE_BATCHES,
+    KEY_CHECKPOINT,
+    KEY_CHECKPOINT_EVERY,
+    KEY_RESUME,
+    KEY_SAMPLE,
+    KEY_PROMPT,
+    KEY_TEMPERATURE,
+    KEY_BUCKET_BYTES,
+    KEY_NO_OVERLAP,
+    KEY_THREADS,
+};
+
+static float take_number(const char *text, const char *option, const struct options *options)
+{
+    char *end;
+    float value = strtof(text, &end);
+    if (end == text || *end != '\0' || !isfinite(value))
+        options_refuse(options, "%s is \"%s\", expected a number as 0.003 or 3e-3", option, text);
+    return value;
+}
+
+static int take_count(const char *text, const char *option, const struct options *options)
+{
+    return (int)options_integer(text, option, 1, INT_MAX, options);
+}
+
+static uint64_t take_steps(
+    const char *text, const char *option, int64_t least, const struct options *options)
+{
+    return (uint64_t)options_integer(text, option, least, (int64_t)1 << 52, options);
+}
+
+static void take_dtype(const char *text, const struct options *options)
+{
+    enum dtype dtype;
+    if (dtype_from_name(&dtype, text) != 0 || dtype != DTYPE_FLOAT32)
+        options_refuse(
+            options, "--dtype is \"%s\", expected float32: this build trains in it only", text);
+}
+
+static error_t parse_model(int key, char *text, struct train_options *train)
+{
+    const struct options *common = &train->common;
+    switch (key) {
+    case KEY_MODEL: train->model = text; return 0;
+    case KEY_LAYERS: train->layers = take_count(text, "--layers", common); return 0;
+    case KEY_HEADS: train->heads = take_count(text, "--heads", common); return 0;
+    case KEY_CHANNELS: train->channels = take_count(text, "--channels", common); return 0;
+    case KEY_VOCAB: train->vocab = take_count(text, "--vocab", common); return 0;
+    case KEY_POSITIONS: train->max_t = take_count(text, "--positions", common); return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_run(int key, char *text, struct train_options *train)
+{
+    const struct options *common = &train->common;
+    struct train_config *config = &train->config;
+    switch (key) {
+    case KEY_STAGE: config->stage = (int)options_integer(text, "--stage", 0, 3, common); return 0;
+    case KEY_BATCH: config->batch = take_count(text, "--batch", common); return 0;
+    case KEY_SEQ: config->seq = take_count(text, "--seq", common); return 0;
+    case KEY_ACCUMULATE: config->accumulate = take_count(text, "--accumulate", common); return 0;
+    case KEY_STEPS: config->steps = take_steps(text, "--steps", 1, common); return 0;
+    case KEY_STOP_AT: config->stop_at = take_steps(text, "--stop-at", 1, common); return 0;
+    case KEY_LR:
+        config->lr = take_number(text, "--lr", common);
+        train->lr_given = true;
+        return 0;
+    case KEY_WARMUP: config->warmup = take_steps(text, "--warmup", 0, common); return 0;
+    case KEY_FINAL: config->final_fraction = take_number(text, "--final", common); return 0;
+    case KEY_CLIP: config->clip = take_number(text, "--clip", common); return 0;
+    case KEY_BETA2: config->adam.beta2 = take_number(text, "--beta2", common); return 0;
+    case KEY_DECAY: config->adam.weight_decay = take_number(text, "--decay", common); return 0;
+    case KEY_DTYPE: take_dtype(text, common); return 0;
+    case KEY_BUCKET_BYTES:
+        config->bucket_bytes = options_bytes(text, "--bucket-bytes", common);
+        return 0;
+    case KEY_NO_OVERLAP: config->overlap = false; return 0;
+    case KEY_THREADS: train->threads = take_count(text, "--threads", common); return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_files(int key, char *text, struct train_options *train)
+{
+    const struct options *common = &train->common;
+    struct train_config *config = &train->config;
+    switch (key) {
+    case KEY_DATA: config->data = text; return 0;
+    case KEY_VALIDATION: config->validation = text; return 0;
+    case KEY_VALIDATE_EVERY:
+        config->validate_every = take_steps(text, "--validate-every", 0, common);
+        return 0;
+    case KEY_VALIDATE_BATCHES:
+        config->validate_batches =
+            (size_t)options_integer(text, "--validate-batches", 0, INT_MAX, common);
+        return 0;
+    case KEY_CHECKPOINT: config->checkpoint_dir = text; return 0;
+    case KEY_CHECKPOINT_EVERY:
+        config->checkpoint_every = take_steps(text, "--checkpoint-every", 1, common);
+        return 0;
+    case KEY_RESUME: config->resume_dir = text; return 0;
+    case KEY_SAMPLE:
+        config->sample_tokens = (int)options_integer(text, "--sample", 0, 1000000, common);
+        return 0;
+    case KEY_PROMPT: config->sample_prompt = text; return 0;
+    case KEY_TEMPERATURE:
+        config->temperature = take_number(text, "--temperature", common);
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+    struct train_options *train = state->input;
+    if (key == ARGP_KEY_INIT) {
+        state->child_inputs[0] = &train->common;
+        return 0;
+    }
+    if (key == ARGP_KEY_ARG)
+        options_refuse(
+            &train->common, "found \"%s\", expected options only: the text goes to --data", text);
+    error_t error = parse_model(key, text, train);
+    if (error == ARGP_ERR_UNKNOWN) error = parse_run(key, text, train);
+    if (error == ARGP_ERR_UNKNOWN) error = parse_files(key, text, train);
+    return error;
+}
+
+static const struct argp_option options[] = {
+    {"data", KEY_DATA, "FILE|GLOB", 0,
+        "text (its bytes are the tokens), or token shards *.bin; required", 1},
+    {"validation", KEY_VALIDATION, "FILE|GLOB", 0, "the same, held out (the last tenth of --data)",
+        1},
+    {"model", KEY_MODEL, "NAME", 0, "nano (0.84 M parameters, the default) or gpt2-124m", 2},
+    {"layers", KEY_LAYERS, "N", 0, "blocks, instead of the preset's number", 2},
+    {"heads", KEY_HEADS, "N", 0, "of attention, the same; divides the channels", 2},
+    {"channels", KEY_CHANNELS, "N", 0, "width, the same", 2},
+    {"vocab", KEY_VOCAB, "N", 0, "ids, the same; text needs 256 and gets no more", 2},
+    {"positions", KEY_POSITIONS, "N", 0, "the longest sequence, the same", 2},
+    {"stage", KEY_STAGE, "N", 0, "ZeRO stage: 0, everything replicated", 3},
+    {"steps", KEY_STEPS, "N", 0, "of the whole run (1000); shapes the learning rate", 3},
+    {"stop-at", KEY_STOP_AT, "N", 0, "stop after this step, to go on with --resume", 3},
+    {"batch", KEY_BATCH, "N", 0, "sequences per rank (8)", 3},
+    {"seq", KEY_SEQ, "N", 0, "tokens per sequence (as many as the model has positions)", 3},
+    {"accumulate", KEY_ACCUMULATE, "N", 0, "batches per step and rank (1)", 3},
+    {"dtype", KEY_DTYPE, "DTYPE", 0, "float32", 3},
+    {"lr", KEY_LR, "X", 0, "highest learning rate (nano 6e-3, gpt2-124m 6e-4)", 4},
+    {"warmup", KEY_WARMUP, "N", 0, "steps until it is reached (100)", 4},
+    {"final", KEY_FINAL, "X", 0, "fraction of it at the last step (0.1)", 4},
+    {"clip", KEY_CLIP, "X", 0, "largest gradient norm (1); 0: not clipped", 4},
+    {"beta2", KEY_BETA2, "X", 0, "of AdamW (0.99)", 4},
+    {"decay", KEY_DECAY, "X", 0, "weight decay of matrices (0.1)", 4},
+    {"validate-every", KEY_VALIDATE_EVERY, "N", 0, "steps (100); 0: only at the end", 5},
+    {"validate-batches", KEY_VALIDATE_BATCHES, "N", 0,
+        "at most, until the end takes all (16); 0: all", 5},
+    {"checkpoint", KEY_CHECKPOINT, "DIR", 0, "write one at the end; the newest two are kept", 5},
+    {"checkpoint-every", KEY_CHECKPOINT_EVERY, "N", 0, "and every N steps", 5},
+    {"resume", KEY_RESUME, "DIR", 0, "go on from the newest checkpoint in DIR", 5},
+    {"sample", KEY_SAMPLE, "N", 0, "tokens of text at the end (0)", 5},
+    {"prompt", KEY_PROMPT, "TEXT", 0, "that the sample continues (a line break)", 5},
+    {"temperature", KEY_TEMPERATURE, "X", 0, "of the sample (0.8)", 5},
+    {"bucket-bytes", KEY_BUCKET_BYTES, "BYTES", 0,
+        "of gradient, that travel at once (4M); suffixes K, M, G", 6},
+    {"no-overlap", KEY_NO_OVERLAP, NULL, 0, "wait for every reduction where it starts", 6},
+    {"threads", KEY_THREADS, "N", 0, "of matrix products, per rank (cores / ranks)", 6},
+    {0},
+};
+static const struct argp_child children[] = {{&options_common, 0, "Common options:", 9}, {0}};
+static const struct argp argp = {
+    options,
+    parse_option,
+    NULL,
+    "Trains a GPT-2 on text or token shards, its gradients averaged by the ring. Starts one rank "
+    "unless --ranks says otherwise, or joins the ranks that torchrun started."
+    "\vPrints a line per step, at most two a second: loss in nats per token, learning rate, "
+    "gradient norm before clipping, tokens per second of all ranks, time of the step, the share of "
+    "it spent waiting for the ring, time left. At the end the ledger: bytes held and sent by rank "
+    "0, measured beside predicted. --json writes one object per step, and the ledger.\n\n"
+    "Exit code: 0, or 1 when something failed, on any rank; 2 for bad input.\n\n"
+    "Example:\n  ringzero train --ranks 2 --data bible.txt --checkpoint run --sample 300",
+    children,
+    options_help_filter,
+    NULL,
+};
+
+static void override(int *value, int given)
+{
+    if (given > 0) *value = given;
+}
+
+struct train_options train_options_parse(int argc, char **argv)
+{
+    struct train_options train = {
+        .common = options_default("ringzero train"),
+        .config = train_config_default(),
+        .model = "nano",
+    };
+    struct train_config *config = &train.config;
+    options_parse(&argp, argc, argv, &train.common, &train);
+    if (gpt2_preset(&config->model, train.model) != STATUS_OK)
+        options_refuse(&train.common, "--model: %s", status_text());
+    override(&config->model.layers, train.layers);
+    override(&config->model.heads, train.heads);
+    override(&config->model.channels, train.channels);
+    override(&config->model.vocab, train.vocab);
+    override(&config->model.max_t, train.max_t);
+    if (!train.lr_given && strcmp(train.model, "nano") != 0) config->lr = WIDE_MODEL_LR;
+    config->seed = train.common.seed;
+    if (config->data == NULL)
+        options_refuse(
+            &train.common, "--data is missing, expected a file of text, or token shards");
+    if (train_config_check(config) != STATUS_OK) options_refuse(&train.common, "%s", status_text());
+    return train;
+}

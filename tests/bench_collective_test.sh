@@ -1,0 +1,136 @@
+#!/bin/bash
+# `ringzero bench`: every collective over shm and tcp at 1, 2 and 3 ranks, odd sizes, all dtypes and operations;
+# JSON; launched ranks; a killed rank; exit codes and one-line errors.
+# ctest: timeout=120
+set -u
+ringzero=${RINGZERO:?set RINGZERO to the program}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+fail() {
+    echo "failed: $*"
+    failed=1
+}
+
+# rows: prints the rows of a table without its header and footer lines.
+rows() { grep -v '^#' "$1"; }
+
+# refused WORDS ARGUMENTS…: exit code 2, nothing on standard output, one line that holds the words.
+refused() {
+    local words=$1 code
+    shift
+    "$ringzero" bench "$@" >"$work/out" 2>"$work/err"
+    code=$?
+    [ $code -eq 2 ] || fail "$*: exit code $code, expected 2"
+    [ ! -s "$work/out" ] || fail "$*: wrote to standard output"
+    [ "$(wc -l <"$work/err")" -eq 1 ] || fail "$*: wrote more or less than 1 line: $(cat "$work/err")"
+    grep -qF -- "$words" "$work/err" || fail "$*: \"$words\" is not in: $(cat "$work/err")"
+}
+
+# measured ROWS ARGUMENTS…: succeeds, with so many rows of 14 columns, none wrong, bytes as predicted.
+measured() {
+    local expected=$1
+    shift
+    if ! "$ringzero" bench "$@" >"$work/out" 2>"$work/err"; then
+        fail "$*: $(cat "$work/err")"
+        return
+    fi
+    [ "$(rows "$work/out" | wc -l)" -eq "$expected" ] ||
+        fail "$*: $(rows "$work/out" | wc -l) rows, expected $expected: $(cat "$work/out")"
+    rows "$work/out" | awk 'NF != 14 || $9 != "0" || $13 != "0" || $14 !~ /%$/ { print "odd: " $0; bad = 1 } END { exit bad }' ||
+        fail "$*: a row is wrong"
+    rows "$work/out" | awk 'seen[$1 $3 $4 $5]++ || $2 == 0 { exit 1 }' || fail "$*: a row is empty or comes twice"
+    grep -q '^# Out of bounds values : 0 OK$' "$work/out" || fail "$*: no footer about wrong values"
+    grep -q '^# Avg bus bandwidth    : ' "$work/out" || fail "$*: no footer about bandwidth"
+    grep -q '^# Bytes sent .* measured, .* predicted OK$' "$work/out" || fail "$*: no footer about bytes"
+    grep -q 'FAILED' "$work/out" && fail "$*: says FAILED"
+}
+
+quick="-n 2 -w 1"
+for transport in shm tcp; do
+    for ranks in 1 2 3; do
+        common="--transport $transport --ranks $ranks $quick"
+        measured 27 all_reduce $common -b 4003 -e 8009 -i 2003 -d all -o all
+        measured 9 reduce_scatter $common -b 2003 -e 2003 -d all -o all
+        measured 3 all_gather $common -b 2003 -e 2003 -d all
+        measured $((3 * ranks)) broadcast $common -b 2003 -e 2003 -d all -r all
+    done
+done
+measured 3 all_reduce --ranks 2 $quick -b 1000001 -e 3000003 -i 1000001 --seed 9
+measured 3 reduce_scatter --ranks 3 $quick -b 1 -e 96 -f 2 # of 1, 2, 4, … 64 bytes: none of size 0, none twice
+[ "$(rows "$work/out" | awk '{ printf "%s %s;", $1, $2 }')" = "12 1;24 2;60 5;" ] ||
+    fail "sizes are $(rows "$work/out")"
+
+"$ringzero" bench all_reduce $quick -b 0 -e 4 -f 2 >"$work/out" || fail "-b 0: exit code $?"
+[ "$(rows "$work/out" | awk '{ printf "%s ", $2 }')" = "0 1 " ] || fail "-b 0: rows are $(rows "$work/out")"
+"$ringzero" bench all_reduce $quick -b 64 -e 64 -c 0 >"$work/out" || fail "-c 0: exit code $?"
+rows "$work/out" | grep -q 'N/A' || fail "-c 0: #wrong is not N/A"
+"$ringzero" bench --help | grep -q 'ringzero bench all_reduce --ranks 4' || fail "--help has no example"
+
+# JSON: an object a line, with stable keys.
+measured 2 all_gather --ranks 2 $quick -b 8K -e 16K -f 2 --json "$work/json"
+half='\{"time":[0-9.e+-]+,"alg_bw":[0-9.e+-]+,"bus_bw":[0-9.e+-]+,"nwrong":0\}'
+keys='^\{"size":8192,"count":1024,"type":"float","redop":"none","root":-1,'
+keys+='"out_of_place":'$half',"in_place":'$half',"limit_bw":[0-9.e+-]+\}$'
+[ "$(wc -l <"$work/json")" -eq 2 ] || fail "JSON has $(wc -l <"$work/json") lines, expected 2"
+head -1 "$work/json" | grep -qE "$keys" || fail "JSON is $(head -1 "$work/json")"
+if command -v python3 >/dev/null; then
+    python3 -c 'import json, sys; [json.loads(line) for line in open(sys.argv[1])]' "$work/json" || fail "JSON does not parse"
+fi
+
+# Ranks that a launcher started: torchrun's variables, on a port that is free now.
+port=$((20000 + RANDOM % 10000))
+launched=(env WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port)
+"${launched[@]}" RANK=1 "$ringzero" bench broadcast $quick -b 64 -e 64 >"$work/one" 2>&1 &
+other=$!
+"${launched[@]}" RANK=0 "$ringzero" bench broadcast --ranks 2 $quick -b 64 -e 64 >"$work/zero" 2>&1 ||
+    fail "rank 0: $(cat "$work/zero")"
+wait $other || fail "rank 1: $(cat "$work/one")"
+[ "$(rows "$work/zero" | wc -l)" -eq 1 ] || fail "rank 0 printed: $(cat "$work/zero")"
+[ ! -s "$work/one" ] || fail "rank 1 printed: $(cat "$work/one")"
+
+# A killed rank: the others say whom they miss, and the job ends with its signal.
+"$ringzero" bench all_reduce --ranks 3 -b 4M -e 4M -n 100000 >"$work/out" 2>"$work/err" &
+job=$!
+for _ in $(seq 100); do
+    grep -q 'busbw' "$work/out" && break
+    sleep 0.1
+done
+victim=$(sed -n 's/^# *Rank  2 Pid *\([0-9]*\).*/\1/p' "$work/out")
+if [ -n "$victim" ]; then
+    kill -KILL "$victim"
+    wait $job
+    code=$?
+    [ $code -eq 137 ] || fail "a killed rank: exit code $code, expected 137"
+    grep -q '^ringzero bench: rank [01]/3: .*rank 2 ' "$work/err" || fail "a killed rank: found $(cat "$work/err")"
+else
+    fail "no rank 2 was introduced within 10 s: $(cat "$work/out" "$work/err")"
+    kill -TERM $job
+fi
+
+# Operations that fail: 1, a line per rank.
+"$ringzero" bench all_reduce --ranks 2 $quick -b 8 -e 8 --json /dev/full >"$work/out" 2>"$work/err"
+code=$?
+[ $code -eq 1 ] || fail "a full disk: exit code $code, expected 1"
+grep -q '^ringzero bench: rank 0/2: --json /dev/full' "$work/err" || fail "a full disk: said $(cat "$work/err")"
+"$ringzero" bench all_reduce -b 1 -e 5 -f 7 >"$work/out" 2>"$work/err" && fail "sizes without an element: exit code 0"
+
+refused 'no collective given'
+refused 'collective is "barrier"' barrier
+refused '-b is 67108864 bytes, expected at most -e, which is 1048576' all_reduce -b 64M -e 1M
+refused '-b is "3X", expected bytes' all_reduce -b 3X
+refused '-b is "-1", expected bytes' all_reduce -b -1
+refused '-e is 8 bytes, expected at least 16' all_gather --ranks 4 -b 1 -e 8
+refused '-n is "0"' all_reduce -n 0
+refused '-d is "fp13"' all_reduce -d fp13
+refused '-o is "minus"' all_reduce -o minus
+refused '-r is 2, expected a rank below 2' broadcast --ranks 2 -r 2
+refused 'option "-Z"' all_reduce -Z 3
+refused '--json' all_reduce --json "$work/none/file"
+export WORLD_SIZE=2 RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29999
+refused '--ranks is 3 but WORLD_SIZE is 2' all_reduce --ranks 3
+unset MASTER_PORT
+refused 'MASTER_PORT' all_reduce
+
+exit $failed

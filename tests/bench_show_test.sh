@@ -1,0 +1,95 @@
+#!/bin/bash
+# `ringzero show`: the table of 4 ranks is what it should be, other sizes take their forms, errors are one line and 2.
+# ctest: timeout=30
+set -u
+ringzero=${RINGZERO:?set RINGZERO to the program}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+fail() {
+    echo "failed: $*"
+    failed=1
+}
+
+# refused WORDS ARGUMENTS…: exit code 2, nothing on standard output, one line that holds the words.
+refused() {
+    local words=$1 code
+    shift
+    "$ringzero" "$@" >"$work/out" 2>"$work/err"
+    code=$?
+    [ $code -eq 2 ] || fail "$*: exit code $code, expected 2"
+    [ ! -s "$work/out" ] || fail "$*: wrote to standard output"
+    [ "$(wc -l <"$work/err")" -eq 1 ] || fail "$*: wrote more or less than 1 line: $(cat "$work/err")"
+    grep -qF -- "$words" "$work/err" || fail "$*: \"$words\" is not in: $(cat "$work/err")"
+}
+
+# holds WORDS ARGUMENTS…: succeeds, and one line of the output holds the words.
+holds() {
+    local words=$1
+    shift
+    "$ringzero" "$@" >"$work/out" 2>"$work/err" || fail "$*: exit code $?: $(cat "$work/err")"
+    grep -qF -- "$words" "$work/out" || fail "$*: no line holds \"$words\""
+}
+
+cat >"$work/expected" <<'END'
+all_reduce, 4 ranks, ring 0 ► 1 ► 2 ► 3 ► 0: 4 chunks, chunk c belongs to rank c
+
+step │ rank 0             │ rank 1             │ rank 2             │ rank 3
+─────┼────────────────────┼────────────────────┼────────────────────┼────────────────────
+   0 │ c3    own       ►1 │ c0    own       ►2 │ c1    own       ►3 │ c2    own       ►0
+   1 │ c2 ◄3 +own      ►1 │ c3 ◄0 +own      ►2 │ c0 ◄1 +own      ►3 │ c1 ◄2 +own      ►0
+   2 │ c1 ◄3 +own      ►1 │ c2 ◄0 +own      ►2 │ c3 ◄1 +own      ►3 │ c0 ◄2 +own      ►0
+   3 │ c0 ◄3 +own keep ►1 │ c1 ◄0 +own keep ►2 │ c2 ◄1 +own keep ►3 │ c3 ◄2 +own keep ►0
+   4 │ c3 ◄3      keep ►1 │ c0 ◄0      keep ►2 │ c1 ◄1      keep ►3 │ c2 ◄2      keep ►0
+   5 │ c2 ◄3      keep ►1 │ c3 ◄0      keep ►2 │ c0 ◄1      keep ►3 │ c1 ◄2      keep ►0
+   6 │ c1 ◄3      keep    │ c2 ◄0      keep    │ c3 ◄1      keep    │ c0 ◄2      keep
+
+c chunk   ◄ receives it from   own takes its own input   +own adds its own input
+keep stores it in its output   ► sends it to
+
+steps          7 = 2n − 1
+sent per rank  6 chunks = 2(n−1) chunks of 1/n of the buffer: 2(n−1)/n of its bytes
+sent bytes     --count 1003, float32:
+               rank 0    6016
+               rank 1    6016
+               rank 2    6020
+               rank 3    6020
+END
+"$ringzero" show all_reduce --ranks 4 --count 1003 --json "$work/json" >"$work/out" ||
+    fail "show all_reduce: exit code $?"
+diff "$work/expected" "$work/out" || fail "the table of 4 ranks differs from the expected one"
+
+[ "$(wc -l <"$work/json")" -eq 29 ] || fail "JSON has $(wc -l <"$work/json") lines, expected 7 steps x 4 ranks + 1"
+grep -qxF '{"step":3,"rank":0,"primitive":"recv_reduce_copy_send","chunk":0,"from":3,"to":1}' "$work/json" ||
+    fail "JSON lacks step 3 of rank 0"
+grep -qF '"sent_chunks":[6,6,6,6],"sent_bytes":[6016,6016,6020,6020]' "$work/json" ||
+    fail "JSON lacks the sums"
+
+holds '   0 │ ◄3     keep ►1 │ ◄0     keep    │    own keep ►3 │ ◄2     keep ►0' show broadcast --ranks 4 --root 2
+holds '   0 │ own keep' show all_gather --ranks 1
+holds '   7 ◄0+=► ◄1+=► ◄2+=► ◄3+=► ◄4+=► ◄5+=► ◄6+=► ◄7+=►' show all_reduce --ranks 8
+holds 'step 16   rank 16   c0  ◄15     keep' show all_gather --ranks 17
+holds 'sent bytes     --count 10, bfloat16: 60 by every rank' show reduce_scatter --ranks 4 --count 10 --dtype bf16
+holds '2(n−1) empty messages' show barrier
+holds 'Usage: ringzero show' show --help
+holds 'Usage: ringzero PROGRAM' --help
+holds 'ringzero ' --version
+
+refused 'no collective given' show
+refused 'collective is "all_reducee"' show all_reducee
+refused '--ranks is "0", expected a whole number from 1' show all_reduce --ranks 0
+refused '--ranks is "4x"' show all_reduce --ranks 4x
+refused '--root is 4, expected a rank below' show broadcast --ranks 4 --root 4
+refused 'only broadcast has a root' show all_gather --root 1
+refused '--dtype is "fp13", expected one of float32' show all_reduce --dtype fp13
+refused '--device is "toaster", expected' show all_reduce --device toaster
+refused '--transport is "pigeon", expected one of auto, shm' show all_reduce --transport pigeon
+refused 'option "--no-such"' show all_reduce --no-such
+refused 'option "-q"' show -q all_reduce
+refused 'option "--ranks" is unknown, ambiguous or lacks its value' show all_reduce --ranks
+refused 'cannot be written' show all_reduce --json "$work/none/file"
+refused 'program "shwo" is unknown, expected one of' shwo
+refused 'no program given'
+
+exit $failed

@@ -1,0 +1,117 @@
+#!/bin/bash
+# `ringzero train` from outside: JSON lines, resumed bits, bad data files (T8), bad options, a full disk, a killed rank.
+# ctest: timeout=90
+program=${RINGZERO:?path of the program}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+failures=0
+small="--layers 1 --heads 2 --channels 16 --positions 16 --batch 2 --warmup 2 --validate-every 0"
+
+fail() {
+    echo "failed: $*"
+    failures=$((failures + 1))
+}
+
+# expect CODE WORD… -- COMMAND…: the exit code, and each word on standard output or error
+expect() {
+    local code=$1 words=()
+    shift
+    while [ "$1" != -- ]; do words+=("$1"); shift; done
+    shift
+    timeout 20 "$@" >"$dir/out" 2>&1
+    local found=$?
+    [ $found -eq "$code" ] || { fail "exit code $found, expected $code: $*"; cat "$dir/out"; }
+    for word in "${words[@]}"; do
+        grep -qF -- "$word" "$dir/out" || { fail "\"$word\" not found in the output of: $*"; cat "$dir/out"; }
+    done
+}
+
+# little-endian numbers
+int32() { for n in "$@"; do printf "\\x$(printf %02x $((n & 255)))\\x$(printf %02x $((n >> 8 & 255)))\\x$(printf %02x $((n >> 16 & 255)))\\x$(printf %02x $((n >> 24 & 255)))"; done; }
+header() { int32 "$1" "$2" "$3"; head -c 1012 /dev/zero; }
+tokens() { for ((i = 0; i < $1; i++)); do printf '\x07\x00'; done; }
+
+for ((i = 0; i < 800; i++)); do echo "the ring sends chunk $((i * 7 % 11)) to every rank"; done >"$dir/text"
+
+# ---- it runs, and says what it did ----
+expect 0 "# sample: 30 tokens" "measured and predicted: OK" "2 by shm" "L1 NH2 C16 V256" -- \
+    "$program" train --ranks 2 --data "$dir/text" $small --steps 8 --sample 30 --prompt "the " --transport shm --json "$dir/whole"
+[ "$(grep -c '^{"step":' "$dir/whole")" -eq 8 ] || fail "expected 8 lines of steps in JSON"
+for key in step loss lr norm tokens_per_s step_ms wait_ms skipped; do
+    [ "$(grep -c "\"$key\":" "$dir/whole")" -eq 8 ] || fail "key $key is not on every line of a step"
+done
+tail -n 1 "$dir/whole" | grep -q '^{"ledger":{.*"all_reduce_sent":{"measured":\([0-9]*\),"predicted":\1}.*"ok":true}$' ||
+    fail "the last line is no ledger with equal numbers: $(tail -n 1 "$dir/whole")"
+grep '"step":8,' "$dir/whole" | grep -q val_loss || fail "no validation loss at the end"
+
+# ---- stopped and resumed, over tcp: the same bits ----
+numbers() { sed -n 's/.*"step":\([0-9]*\),"loss":\([^,]*\),.*"norm":\([^,]*\),.*/\1 \2 \3/p' "$@"; }
+expect 0 "checkpoint of step 5" -- \
+    "$program" train --ranks 2 --data "$dir/text" $small --steps 8 --stop-at 5 --checkpoint "$dir/run" --json "$dir/first" --transport tcp
+expect 0 "resumed after step 5" -- \
+    "$program" train --ranks 2 --data "$dir/text" $small --steps 8 --resume "$dir/run" --json "$dir/rest" --no-overlap --bucket-bytes 1K
+numbers "$dir/first" "$dir/rest" >"$dir/parts"
+numbers "$dir/whole" >"$dir/once"
+cmp -s "$dir/parts" "$dir/once" || { fail "a resumed run differs from an uninterrupted one"; diff "$dir/parts" "$dir/once"; }
+
+# ---- T8: bad data files, told by every rank ----
+header 12345 1 1000 >"$dir/magic.bin"; tokens 1000 >>"$dir/magic.bin"
+header 20240520 1 1000 >"$dir/short.bin"; tokens 999 >>"$dir/short.bin"
+header 20240520 1 0 >"$dir/none.bin"
+header 20240520 1 1000 >"$dir/large.bin"; tokens 999 >>"$dir/large.bin"; printf '\x00\x02' >>"$dir/large.bin"
+bad() {
+    local file=$1
+    shift
+    expect 1 "rank 0/2: $dir/$file" "rank 1/2: $dir/$file" "expected" "$@" -- "$program" train --ranks 2 --data "$dir/$file" $small --steps 2
+}
+bad magic.bin magic 12345 20240520
+bad none.bin ntok "0 tokens"
+bad large.bin "token 999" 512 256
+bad missing.bin "no such file"
+expect 1 "rank 0/2: $dir/short.bin" "rank 1/2: $dir/short.bin" ntok 1000 999 -- \
+    "$program" train --ranks 2 --data "$dir/short.bin" $small --steps 2
+
+# ---- bad options: one line, exit code 2, nothing started ----
+refused() {
+    expect 2 "ringzero train: " "$@"
+    [ "$(wc -l <"$dir/out")" -eq 1 ] || { fail "expected one line for: $*"; cat "$dir/out"; }
+}
+refused "--data" -- "$program" train --ranks 2
+refused "stage is 2" -- "$program" train --data "$dir/text" --stage 2
+refused "--stage" 0 3 -- "$program" train --data "$dir/text" --stage 4
+refused "--dtype" float32 -- "$program" train --data "$dir/text" --dtype bfloat16
+refused "--model" nano gpt2-124m -- "$program" train --data "$dir/text" --model giant
+refused "heads is 3" -- "$program" train --data "$dir/text" --heads 3
+refused "seq is 129" 128 -- "$program" train --data "$dir/text" --seq 129
+refused "--lr" -- "$program" train --data "$dir/text" --lr fast
+refused "stop at 9" -- "$program" train --data "$dir/text" --steps 8 --stop-at 9
+refused "checkpoints are asked for" -- "$program" train --data "$dir/text" --checkpoint-every 2
+refused "\"$dir/text\"" -- "$program" train "$dir/text"
+expect 0 "--checkpoint" "Example:" -- "$program" train --help
+
+# ---- no room for a checkpoint: an error, and the one before is whole ----
+(
+    ulimit -S -f 64
+    expect 1 "cannot be written" "rank 0/2" "rank 1/2" -- "$program" train --ranks 2 --data "$dir/text" --layers 1 --heads 2 \
+        --channels 64 --positions 16 --batch 2 --steps 2 --checkpoint "$dir/full" --transport tcp
+    exit $failures
+)
+failures=$?
+[ -z "$(ls "$dir/full")" ] || fail "a failed checkpoint left $(ls "$dir/full")"
+
+# ---- a killed rank ends the job ----
+"$program" train --ranks 2 --data "$dir/text" --steps 100000 --validate-every 0 --json "$dir/killed" >"$dir/out" 2>&1 &
+job=$!
+for ((i = 0; i < 100; i++)); do [ -s "$dir/killed" ] && break; sleep 0.1; done
+victim=$(awk '{print $NF}' "/proc/$job/task/$job/children") # rank 1
+kill -9 "$victim"
+for ((i = 0; i < 150; i++)); do kill -0 $job 2>/dev/null || break; sleep 0.1; done
+kill -9 $job 2>/dev/null && fail "the job goes on without a rank"
+wait $job
+code=$?
+[ $code -ne 0 ] || fail "the job of a killed rank exited with 0"
+grep -q "rank 1 was killed by signal 9" "$dir/out" && grep -q "rank 0/2: .*rank 1" "$dir/out" ||
+    { fail "nobody says that rank 1 died"; cat "$dir/out"; }
+
+[ $failures -eq 0 ] && echo "all passed"
+exit $((failures != 0))
