@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# run: installs what the tests need (apt), builds, and runs them all: the release build, then what is concurrent or parses again
+# under ThreadSanitizer and AddressSanitizer + UndefinedBehaviorSanitizer.
+#
+#   tests/run.sh            everything; about 15 minutes on two cores
+#   tests/run.sh quick      the release build only
+#   tests/run.sh long       the slow extras too (ctest label long)
+#   RINGZERO_PRESETS="release asan" tests/run.sh     these presets only
+set -euo pipefail
+cd "$(dirname "$0")/.."
+mode=${1:-all}
+case $mode in all | quick | long) ;; *) echo "tests/run.sh: mode is \"$mode\"; expected all, quick or long" >&2; exit 2 ;; esac
+. bench/packages.sh
+need "${build_packages[@]}" libc6-dev perl python3-minimal procps util-linux
+
+presets=${RINGZERO_PRESETS:-release asan tsan}
+[ "$mode" != quick ] || presets=release
+labels=(-LE long)
+[ "$mode" != long ] || labels=()
+for preset in $presets; do
+  echo "== $preset: configure and build"
+  cmake --preset "$preset" >/dev/null
+  cmake --build --preset "$preset"
+done
+failed=0
+for preset in $presets; do
+  echo "== $preset: test"
+  ctest --preset "$preset" "${labels[@]}" --no-tests=error || failed=1
+done
+exit $failed
