@@ -35,7 +35,7 @@ if [ ! -s "$text" ]; then
 fi
 
 say "training nano at 2 ranks"
-"$ringzero" train --ranks 2 --model nano --data "$text" --steps "${RINGZERO_QUICKSTART_STEPS:-600}" \
+"$ringzero" train --ranks 2 --model nano --data "$text" --steps "${RINGZERO_QUICKSTART_STEPS:-1000}" \
   --validate-every 100 --checkpoint "$folder/checkpoint" --json "$folder/train.json" --sample 400
 
 say "loss against step"

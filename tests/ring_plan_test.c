@@ -17,7 +17,7 @@
 
 struct value {
     uint64_t contributors; /* bit r: rank r's data is in it */
-    int order_hash;        /* order in which they joined */
+    uint64_t order_hash;   /* order in which they joined */
     int chunk;
     bool valid;
 };
@@ -34,7 +34,7 @@ static struct value joined(struct value a, struct value own, int rank)
 {
     CHECK((a.contributors & own.contributors) == 0);
     a.contributors |= own.contributors;
-    a.order_hash = a.order_hash * 131 + rank + 1;
+    a.order_hash = a.order_hash * 131 + (uint64_t)rank + 1;
     return a;
 }
 
@@ -95,17 +95,17 @@ static struct world *new_world(int n)
     struct world *world = calloc(1, sizeof *world);
     world->n = n;
     for (int p = 0; p < n; p++)
-        for (int c = 0; c < n; c++) world->in[p][c] = (struct value){(uint64_t)1 << p, p + 1, c, true};
+        for (int c = 0; c < n; c++) world->in[p][c] = (struct value){(uint64_t)1 << p, (uint64_t)p + 1, c, true};
     return world;
 }
 
 static uint64_t everyone(int n) { return n == 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1; }
 
 /* The documented order of a sum: chunk c starts at position c+1 and ends at c. */
-static int expected_order(int n, int c)
+static uint64_t expected_order(int n, int c)
 {
-    int hash = (c + 1) % n + 1;
-    for (int j = 2; j <= n; j++) hash = hash * 131 + (c + j) % n + 1;
+    uint64_t hash = (uint64_t)((c + 1) % n + 1);
+    for (int j = 2; j <= n; j++) hash = hash * 131 + (uint64_t)((c + j) % n + 1);
     return hash;
 }
 

@@ -19,6 +19,8 @@ rank_pids() {
     sleep 0.05
   done
 }
+# measuring FILE: waits until the program that writes it has begun its rows: set-up and the limit are behind it.
+measuring() { for _ in $(seq 600); do grep -q 'of limit$' "$1" && return; sleep 0.05; done; }
 # gone PID SECONDS: waits until a process is gone.
 gone() { for _ in $(seq $(($2 * 20))); do kill -0 "$1" 2>/dev/null || return 0; sleep 0.05; done; return 1; }
 
@@ -30,6 +32,7 @@ for transport in shm tcp; do
   RINGZERO_TIMEOUT_MS=8000 "$ringzero" bench all_reduce --ranks 4 --transport $transport -b 64M -e 64M -n 100000 -c 0 >"$work/c5" 2>&1 &
   parent=$!
   ranks=($(rank_pids $parent 4))
+  measuring "$work/c5"
   sleep 1.5
   kill -KILL "${ranks[2]}"
   gone $parent 13 || fail "C5 $transport: still running 13 s after a rank was killed"

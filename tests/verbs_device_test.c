@@ -101,10 +101,12 @@ static void check_events(struct device *device)
     CHECK_OK(event_record(event, a, device));
     CHECK_OK(event_wait(event, b, device));
     CHECK_OK(stream_call(b, append, &after, sizeof after, device));
-    CHECK_OK(event_synchronize(event, device));
-    CHECK(length >= 1 && log[0] == 1);
     CHECK_OK(stream_synchronize(b, device));
-    CHECK(length == 2 && log[1] == 2);
+    CHECK(length == 2 && log[0] == 1 && log[1] == 2);
+    CHECK_OK(stream_call(a, append, &slow, sizeof slow, device));
+    CHECK_OK(event_record(event, a, device));
+    CHECK_OK(event_synchronize(event, device));
+    CHECK(length == 3 && log[2] == 1);
 
     /* An event behind a failure passes; the failure stays with its stream. */
     struct step broken = {log, &length, 3, 0, STATUS_SYSTEM};
