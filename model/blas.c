@@ -3,6 +3,7 @@
 
 #include <cblas.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -45,8 +46,11 @@ void blas_use_better_core(char **argv)
 {
     const char *better = blas_better_core();
     if (better == NULL) return;
+    char path[PATH_MAX] = "/proc/self/exe";
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1); /* so that ps shows the program's name */
+    if (length > 0) path[length] = 0;
     if (setenv(variable, better, 1) == 0) {
-        execv("/proc/self/exe", argv);
+        execv(path, argv);
         unsetenv(variable);
     }
     LOG_WARN("model", "OpenBLAS uses its %s kernels, which are slow on this processor, and starting again with its %s "
