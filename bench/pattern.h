@@ -1,13 +1,15 @@
 /* pattern: inputs whose sums are known and exact, and the check of every element of an output.
  *
  * Input i of a rank is a small whole number, a function of (seed, rank, i mod PERIOD). PERIOD is a
- * prime, so that a chunk or a slice in a wrong place shows. Sums over all ranks stay ≤ 256, so they
- * are exact in every dtype, bfloat16 too, in any order (up to 256 ranks). A buffer is then a
+ * prime, so that a chunk or a slice in a wrong place shows. Results stay ≤ 251 (int8: 127), so they
+ * are exact in every dtype, bfloat16 too, in any order (up to 251 ranks). A buffer is then a
  * periodic table: filled and checked at the speed of memory.
  *
- *   sum    input k(r, i)          output Σ k(r, i)
- *   max    input k(r, i)          output max k(r, i)      also for what is only moved
- *   avg    input n·k(r, i)        output Σ k(r, i)      an average that every dtype holds
+ *   sum, min, max  input k(r, i)      output Σ, min, max k(r, i)     max also for what is only moved
+ *   avg            input n·k(r, i)    output Σ k(r, i)     an average that every dtype holds
+ *    of 8 bits     input k(r, i)      output Σ k(r, i) / n, toward zero: n·k would not fit
+ *   premul_sum     input k(r, i)      output Σ s(r)·k(r, i)     s(r) is 2, 1, 2, 1, …
+ *   prod           rank 0 2 … 16, two others 1 or 2, the rest 1, signs where floating;  output Π
  */
 #ifndef BENCH_PATTERN_H
 #define BENCH_PATTERN_H
@@ -29,9 +31,12 @@ struct pattern_key {
 
 struct pattern {
     enum dtype dtype;
-    float tolerance; /* relative; 0 but for an average of float32, whose factor 1/n may round */
-    _Alignas(16) unsigned char cells[PATTERN_PERIOD * 4];
+    double tolerance; /* relative; 0 but for averages of float32 and float64, whose factor 1/n may round */
+    _Alignas(16) unsigned char cells[PATTERN_PERIOD * 8];
 };
+
+/* s(r): what a rank gives premul_sum to multiply with. */
+double pattern_scalar(int rank);
 
 /* What a rank puts in; and what all of them give. */
 void pattern_input(struct pattern *pattern, int rank, const struct pattern_key *key);

@@ -9,17 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
+#include "ring/exchange.h"
+#include "verbs/clock.h"
 #include "verbs/log.h"
 
 #define DEFAULT_SLOT_BYTES ((size_t)256 << 10)
 #define DEFAULT_SLOT_COUNT 8
+#define NO_EXCHANGE        1 /* RINGZERO_EXCHANGE_BYTES 0: a part of no bytes fits, no element does */
 
 /* What a rank says when a communicator opens. */
 struct introduction {
     struct topology_rank rank;
     uint64_t id; /* rank 0's counts */
-    uint64_t slot_bytes, slot_count;
+    uint64_t slot_bytes, slot_count, exchange_bytes;
     int64_t channels, timeout_ms;
     char transport[16];
 };
@@ -44,11 +48,16 @@ static enum status resolve_config(struct ring_comm *comm, const struct ring_conf
     struct ring_config *config = &comm->config;
     *config = *given;
     uint64_t slot_bytes = config->slot_bytes, channels = (uint64_t)config->channels;
+    uint64_t exchange_bytes = config->exchange_bytes;
+    TRY(tunable_from_environment(&exchange_bytes, "RINGZERO_EXCHANGE_BYTES", 0, (uint64_t)1 << 20));
     TRY(tunable_from_environment(&slot_bytes, "RINGZERO_SLOT_BYTES", 64, (uint64_t)1 << 30));
     TRY(tunable_from_environment(&config->slot_count, "RINGZERO_SLOTS", 2, 1024));
     TRY(tunable_from_environment(&channels, "RINGZERO_CHANNELS", 1, RING_MAX_CHANNELS));
     if (config->transport == NULL) config->transport = getenv("RINGZERO_TRANSPORT");
     if (config->transport == NULL) config->transport = "auto";
+    const char *exchange_text = getenv("RINGZERO_EXCHANGE_BYTES");
+    if (exchange_bytes == 0) exchange_bytes = config->exchange_bytes == 0 && exchange_text == NULL ? COMM_EXCHANGE_BYTES : NO_EXCHANGE;
+    config->exchange_bytes = exchange_bytes;
     if (slot_bytes == 0) slot_bytes = DEFAULT_SLOT_BYTES;
     if (config->slot_count == 0) config->slot_count = DEFAULT_SLOT_COUNT;
     if (channels == 0) channels = 1;
@@ -96,6 +105,7 @@ static enum status check_agreement(const struct introduction *all, int nranks)
     for (int r = 1; r < nranks; r++) {
         TRY(compare("RINGZERO_TRANSPORT (--transport)", all[0].transport, all[r].transport, r));
         TRY(compare_number("RINGZERO_SLOT_BYTES", all[0].slot_bytes, all[r].slot_bytes, r));
+        TRY(compare_number("RINGZERO_EXCHANGE_BYTES", all[0].exchange_bytes, all[r].exchange_bytes, r));
         TRY(compare_number("RINGZERO_SLOTS", all[0].slot_count, all[r].slot_count, r));
         TRY(compare_number("RINGZERO_CHANNELS", (uint64_t)all[0].channels, (uint64_t)all[r].channels, r));
         TRY(compare_number("RINGZERO_TIMEOUT_MS", (uint64_t)all[0].timeout_ms, (uint64_t)all[r].timeout_ms, r));
@@ -112,6 +122,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
         .rank = topology_describe_self(),
         .slot_bytes = comm->config.slot_bytes,
         .slot_count = comm->config.slot_count,
+        .exchange_bytes = comm->config.exchange_bytes,
         .channels = comm->config.channels,
         .timeout_ms = comm->config.timeout_ms,
     };
@@ -130,16 +141,23 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
     return STATUS_OK;
 }
 
+static size_t edge_count(const struct ring_comm *comm)
+{
+    return (size_t)comm->nranks * ((size_t)comm->config.channels + 2) * 2;
+}
+
 static enum status allocate(struct ring_comm *comm)
 {
     size_t n = (size_t)comm->nranks, channels = (size_t)comm->config.channels;
     comm->ranks = calloc(n, sizeof *comm->ranks);
     comm->order = calloc(n * channels, sizeof *comm->order);
     comm->position = calloc(channels, sizeof *comm->position);
-    comm->edges = calloc(n * channels * 2, sizeof *comm->edges);
-    if (comm->ranks == NULL || comm->order == NULL || comm->position == NULL || comm->edges == NULL)
+    comm->edges = calloc(edge_count(comm), sizeof *comm->edges);
+    comm->members = calloc(n, sizeof *comm->members);
+    if (comm->ranks == NULL || comm->order == NULL || comm->position == NULL || comm->edges == NULL || comm->members == NULL)
         return FAIL(STATUS_SYSTEM, "no memory for a communicator of %d ranks", comm->nranks);
-    return progress_open(&comm->progress);
+    for (int r = 0; r < comm->nranks; r++) comm->members[r] = r;
+    return STATUS_OK;
 }
 
 static void draw_rings(struct ring_comm *comm)
@@ -157,8 +175,9 @@ static void draw_rings(struct ring_comm *comm)
     }
     if (comm->rank == 0)
         LOG_INFO("ring", "RINGZERO_TRANSPORT %s, RINGZERO_SLOT_BYTES %zu, RINGZERO_SLOTS %llu, RINGZERO_CHANNELS %d, "
-            "RINGZERO_TIMEOUT_MS %d", comm->config.transport, comm->config.slot_bytes,
-            (unsigned long long)comm->config.slot_count, comm->config.channels, comm->config.timeout_ms);
+            "RINGZERO_EXCHANGE_BYTES %zu, RINGZERO_TIMEOUT_MS %d", comm->config.transport, comm->config.slot_bytes,
+            (unsigned long long)comm->config.slot_count, comm->config.channels, comm->config.exchange_bytes,
+            comm->config.timeout_ms);
 }
 
 enum status ring_comm_open(
@@ -170,12 +189,14 @@ enum status ring_comm_open(
     struct ring_comm *comm = calloc(1, sizeof *comm);
     if (comm == NULL) return FAIL(STATUS_SYSTEM, "no memory for a communicator");
     pthread_mutex_init(&comm->lock, NULL);
+    comm->premul = 1.0;
     comm->bootstrap = bootstrap;
     comm->device = device;
     comm->rank = bootstrap_rank(bootstrap);
     comm->nranks = bootstrap_nranks(bootstrap);
     TRY_GOTO(resolve_config(comm, config));
     TRY_GOTO(allocate(comm));
+    TRY_GOTO(progress_open(&comm->progress));
     all = calloc((size_t)comm->nranks, sizeof *all);
     if (all == NULL) {
         status = FAIL(STATUS_SYSTEM, "no memory for %d introductions", comm->nranks);
@@ -194,16 +215,37 @@ fail:
     return status;
 }
 
-static size_t edge_count(const struct ring_comm *comm)
+/* Ranks of a part of the job meet by mailboxes: all tell the first, and the first tells all. */
+static enum status meet_members(const struct ring_comm *comm)
 {
-    return (size_t)comm->nranks * (size_t)comm->config.channels * 2;
+    uint64_t key = (comm->id | COMM_MAILBOX_LEAVE) * 2;
+    int64_t deadline = clock_ns() + clock_ms_to_ns(comm->config.timeout_ms);
+    bool first = comm->rank == 0;
+    char here = 1;
+    if (!first) TRY(bootstrap_post(comm_name(comm, 0), key, &here, sizeof here, comm->bootstrap));
+    for (int r = first ? 1 : 0; r < (first ? comm->nranks : 1); r++) {
+        bool found = false;
+        for (;;) {
+            TRY(bootstrap_take(&here, sizeof here, &found, comm_name(comm, r), key, comm->bootstrap));
+            if (found) break;
+            if (clock_ns() > deadline)
+                return FAIL(STATUS_TIMEOUT, "rank %d has not closed the communicator within %d ms", comm_name(comm, r),
+                    comm->config.timeout_ms);
+            usleep(200);
+        }
+    }
+    for (int r = 1; r < comm->nranks && first; r++)
+        TRY(bootstrap_post(comm_name(comm, r), key, &here, sizeof here, comm->bootstrap));
+    return STATUS_OK;
 }
 
 /* Nobody takes its edges down while a neighbour may still read from them. */
 static void wait_for_all(struct ring_comm *comm)
 {
-    if (!comm->opened || comm->failure != STATUS_OK || bootstrap_failed(comm->bootstrap)) return;
-    if (bootstrap_barrier(comm->bootstrap) != STATUS_OK) LOG_WARN("ring", "closing alone: %s", status_text());
+    if (!comm->opened || comm->failed || bootstrap_failed(comm->bootstrap)) return;
+    bool whole_job = comm->nranks == bootstrap_nranks(comm->bootstrap);
+    enum status status = whole_job ? bootstrap_barrier(comm->bootstrap) : meet_members(comm);
+    if (status != STATUS_OK) LOG_WARN("ring", "closing alone: %s", status_text());
 }
 
 void ring_comm_close(struct ring_comm *comm)
@@ -216,28 +258,108 @@ void ring_comm_close(struct ring_comm *comm)
     free(comm->edges);
     free(comm->position);
     free(comm->order);
+    free(comm->members);
     free(comm->ranks);
     free(comm);
 }
 
+/* ---- splitting ---- */
+
+struct split_word {
+    int64_t color, key;
+};
+
+/* Fills members and rank of the part that this rank's color names, sorted by key, then by rank in the parent. */
+static void choose_members(struct ring_comm *comm, const struct split_word *words, const struct ring_comm *parent)
+{
+    int64_t color = words[parent->rank].color;
+    comm->nranks = 0;
+    for (int r = 0; r < parent->nranks; r++) {
+        if (words[r].color != color) continue;
+        int place = comm->nranks++;
+        for (; place > 0 && words[comm->members[place - 1]].key > words[r].key; place--)
+            comm->members[place] = comm->members[place - 1];
+        comm->members[place] = r;
+    }
+    for (int r = 0; r < comm->nranks; r++) {
+        if (comm->members[r] == parent->rank) comm->rank = r;
+        comm->ranks[r] = parent->ranks[comm->members[r]];
+        comm->members[r] = parent->members[comm->members[r]];
+    }
+}
+
+static enum status split_open(
+    struct ring_comm **out, const struct split_word *words, const struct ring_comm *parent)
+{
+    struct ring_comm *comm = calloc(1, sizeof *comm);
+    if (comm == NULL) return FAIL(STATUS_SYSTEM, "no memory for a communicator");
+    pthread_mutex_init(&comm->lock, NULL);
+    comm->bootstrap = parent->bootstrap;
+    comm->device = parent->device;
+    comm->config = parent->config;
+    comm->transport = parent->transport;
+    comm->premul = 1.0;
+    comm->progress = progress_share(parent->progress);
+    comm->nranks = parent->nranks; /* room for all */
+    enum status status = allocate(comm);
+    if (status == STATUS_OK) choose_members(comm, words, parent);
+    /* Unlike any other of the job: the parent's, this split's, this part's. */
+    uint64_t mixed = (parent->id ^ (parent->splits * 0x9e3779b97f4a7c15u)) + (uint64_t)words[parent->rank].color;
+    mixed = (mixed ^ mixed >> 31) * 0xbf58476d1ce4e5b9u;
+    comm->id = (mixed ^ mixed >> 29) << 8;
+    if (status != STATUS_OK) {
+        ring_comm_close(comm);
+        return status;
+    }
+    draw_rings(comm);
+    comm->opened = true;
+    *out = comm;
+    return STATUS_OK;
+}
+
+enum status ring_comm_split(struct ring_comm **comm, int color, int key, struct ring_comm *parent)
+{
+    *comm = NULL;
+    struct split_word mine = {color, key}, *words = calloc((size_t)parent->nranks, sizeof *words);
+    if (words == NULL) return FAIL(STATUS_SYSTEM, "no memory for the colors of %d ranks", parent->nranks);
+    enum status status = ring_all_gather(span_host(words, (size_t)parent->nranks * sizeof *words),
+        span_host(&mine, sizeof mine), sizeof mine / sizeof(int32_t), DTYPE_INT32, parent, NULL);
+    parent->splits++;
+    if (status == STATUS_OK && color >= 0) status = split_open(comm, words, parent);
+    free(words);
+    return status;
+}
+
+/* Exchanges have edges between all pairs of ranks: a few small slots, and lines. */
+static struct edge_config edge_config_of(int channel, enum edge_side side, int peer, const struct ring_comm *comm)
+{
+    struct edge_config config = {
+        .side = side,
+        .self = comm_name(comm, comm->rank),
+        .peer = comm_name(comm, peer),
+        .key = comm->id + (uint64_t)channel,
+        .slot_bytes = comm->config.slot_bytes,
+        .slot_count = comm->config.slot_count,
+        .start = comm->config.start,
+        .bootstrap = comm->bootstrap,
+        .device = comm->device,
+        .bell = progress_bell(comm->progress),
+    };
+    if (channel != comm_exchange_channel(comm)) return config;
+    size_t most = comm->config.exchange_bytes > EXCHANGE_LINE_BYTES ? comm->config.exchange_bytes : EXCHANGE_LINE_BYTES;
+    config.slot_bytes = (most + 63) / 64 * 64;
+    config.slot_count = EXCHANGE_SLOTS;
+    config.line_bytes = EXCHANGE_LINE_BYTES;
+    return config;
+}
+
 enum status comm_edge(struct edge **edge, int channel, enum edge_side side, int peer, struct ring_comm *comm)
 {
-    struct edge **place = &comm->edges[(size_t)(channel * 2 + (int)side) * (size_t)comm->nranks + (size_t)peer];
+    struct edge **place = comm_edge_place(channel, side, peer, comm);
     if (*place == NULL) {
         const struct transport *transport = comm->transport;
         if (transport == NULL) transport = topology_transport(&comm->ranks[comm->rank], &comm->ranks[peer]);
-        struct edge_config config = {
-            .side = side,
-            .self = comm->rank,
-            .peer = peer,
-            .key = comm->id + (uint64_t)channel,
-            .slot_bytes = comm->config.slot_bytes,
-            .slot_count = comm->config.slot_count,
-            .start = comm->config.start,
-            .bootstrap = comm->bootstrap,
-            .device = comm->device,
-            .bell = progress_bell(comm->progress),
-        };
+        struct edge_config config = edge_config_of(channel, side, peer, comm);
         TRY(edge_open(place, transport, &config));
     }
     *edge = *place;
@@ -265,9 +387,12 @@ const char *ring_comm_transport(const struct ring_comm *comm)
 
 struct ring_counters ring_comm_counters(const struct ring_comm *comm)
 {
-    pthread_mutex_t *lock = (pthread_mutex_t *)&comm->lock;
-    pthread_mutex_lock(lock);
-    struct ring_counters copy = comm->counters;
-    pthread_mutex_unlock(lock);
+    struct ring_counters copy;
+    for (int c = 0; c < COLLECTIVE_COUNT; c++) {
+        copy.operations[c] = __atomic_load_n(&comm->counters.operations[c], __ATOMIC_RELAXED);
+        copy.sent_bytes[c] = __atomic_load_n(&comm->counters.sent_bytes[c], __ATOMIC_RELAXED);
+        copy.received_bytes[c] = __atomic_load_n(&comm->counters.received_bytes[c], __ATOMIC_RELAXED);
+    }
+    copy.busy_ns = __atomic_load_n(&comm->counters.busy_ns, __ATOMIC_RELAXED);
     return copy;
 }

@@ -11,32 +11,60 @@
 #include "ring/stores.h"
 #include "ring/topology.h"
 
+#define COMM_EXCHANGE_BYTES ((size_t)16 << 10) /* RINGZERO_EXCHANGE_BYTES, unless it is given */
+
 struct ring_comm {
     struct bootstrap *bootstrap;
     struct device *device;
     int rank, nranks;
+    int *members; /* [nranks]: rank in the job of each rank here: for edges, mailboxes and messages */
+    uint64_t splits; /* of this communicator so far, alike on all ranks */
     uint64_t id; /* the same on all ranks: names this communicator's edges */
     struct ring_config config;
     const struct transport *transport; /* NULL: auto */
     struct topology_rank *ranks;       /* [nranks] */
     int *order;                        /* [channels][nranks]: rank at a position */
     int *position;                     /* [channels]: of this rank */
-    struct edge **edges;               /* [channels][2 sides][nranks], NULL until opened */
+    struct edge **edges;               /* [channels + 2][2 sides][nranks], NULL until opened: the rings', that of */
+                                       /* direct plans, and that of exchanges */
     struct progress *progress;
+    struct trace *trace; /* NULL: nobody watches */
     bool opened;
+    uint64_t tags[8]; /* of the last collectives, by sequence mod 8: written by the engine, for statements */
+
+    double premul; /* of this rank's premul_sum calls */
+    uint64_t sequence, pair_sequence; /* of collectives; of sends and receives. Used through __atomic builtins */
+    struct ring_counters counters;    /* too */
+    bool failed;                      /* too; once it is true failure_text stays as it is */
 
     pthread_mutex_t lock; /* of what follows */
-    uint64_t sequence;
-    struct ring_counters counters;
-    struct stores stores;
-    enum status failure; /* of the first operation that failed; its text */
     char failure_text[STATUS_TEXT_BYTES];
+    struct stores stores;
+    bool group_open;
+    uint64_t group_id;
+    struct request *grouped; /* of the open group, owned */
+    int grouped_count;
 };
 
 /* Rank at a position of a channel's ring. */
 static inline int comm_rank_at(const struct ring_comm *comm, int channel, int position)
 {
     return comm->order[channel * comm->nranks + position];
+}
+
+/* The rank in the job, by which messages name it. */
+static inline int comm_name(const struct ring_comm *comm, int rank) { return comm->members[rank]; }
+
+/* What the low byte of a key means: a channel's edge, or a mailbox of the communicator itself. */
+enum comm_mailbox { COMM_MAILBOX_LEAVE = 0xfe, COMM_MAILBOX_STATEMENT = 0xff };
+
+static inline int comm_direct_channel(const struct ring_comm *comm) { return comm->config.channels; }
+static inline int comm_exchange_channel(const struct ring_comm *comm) { return comm->config.channels + 1; }
+
+/* Where the edge is kept: NULL there until comm_edge() has opened it. */
+static inline struct edge **comm_edge_place(int channel, enum edge_side side, int peer, const struct ring_comm *comm)
+{
+    return &comm->edges[(size_t)(channel * 2 + (int)side) * (size_t)comm->nranks + (size_t)peer];
 }
 
 /* The edge to (EDGE_PRODUCER) or from (EDGE_CONSUMER) a peer, opened at its first use. Never waits. threads: the engine's. */

@@ -5,10 +5,14 @@
  */
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ring/comm.h"
+#include "ring/exchange.h"
 #include "ring/operation.h"
+#include "ring/statement.h"
+#include "ring/trace.h"
 #include "verbs/clock.h"
 
 #define SMALLEST_SLICE ((size_t)16 << 10) /* bytes: below, cutting a chunk into slices costs more than it overlaps */
@@ -16,26 +20,16 @@
 
 /* ---- how the buffer is cut ---- */
 
-void operation_chunk(size_t *begin, size_t *count, const struct operation *operation, int c)
-{
-    int n = operation->reduction.nranks;
-    if (operation->collective == COLLECTIVE_BROADCAST) {
-        *begin = 0;
-        *count = operation->count;
-    } else if (operation->stride == 0) {
-        *begin = ring_chunk_begin(operation->count, n, c);
-        *count = ring_chunk_begin(operation->count, n, c + 1) - *begin;
-    } else {
-        *begin = (size_t)c * operation->stride;
-        *count = operation->count;
-    }
-}
-
 static size_t largest_chunk(const struct operation *operation)
 {
-    size_t begin, count;
-    operation_chunk(&begin, &count, operation, 0); /* the first is never smaller than the others */
-    return count;
+    size_t begin, largest;
+    operation_chunk(&begin, &largest, operation, 0); /* of an even split no chunk is larger than the first */
+    for (int c = 1; operation->begins != NULL && c < operation->reduction.nranks; c++) {
+        size_t count;
+        operation_chunk(&begin, &count, operation, c);
+        if (count > largest) largest = count;
+    }
+    return largest;
 }
 
 static size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
@@ -44,7 +38,7 @@ static void cursor_begin(struct cursor *cursor, struct operation *operation, int
 {
     const struct ring_comm *comm = operation->comm;
     size_t element = dtype_bytes(operation->reduction.dtype);
-    size_t largest = divide_up(largest_chunk(operation), (size_t)comm->config.channels);
+    size_t largest = divide_up(largest_chunk(operation), (size_t)operation->cursor_count);
     size_t in_flight = comm->config.slot_count / 2;
 
     size_t bytes = divide_up(largest * element, in_flight); /* a small chunk still overlaps with itself */
@@ -58,6 +52,7 @@ static void cursor_begin(struct cursor *cursor, struct operation *operation, int
         .operation = operation,
         .plan = plan_make(operation->collective, comm->nranks, comm->position[channel], root),
         .channel = channel,
+        .edge_channel = collective_is_on_ring(operation->collective) ? channel : comm_direct_channel(comm),
         .slice_count = bytes / element,
         .slices = largest == 0 ? 1 : divide_up(largest, bytes / element),
         .waits_for = -1,
@@ -82,7 +77,7 @@ static void slice_extent(
     size_t *offset, size_t *count, const struct place *place, const struct cursor *cursor, int c)
 {
     const struct operation *operation = cursor->operation;
-    int channels = operation->comm->config.channels;
+    int channels = operation->cursor_count;
     size_t chunk_begin, chunk_count;
     operation_chunk(&chunk_begin, &chunk_count, operation, c);
     size_t begin = ring_chunk_begin(chunk_count, channels, cursor->channel);
@@ -116,9 +111,11 @@ static void slice_operands(
     if (slice->count == 0) return; /* the caller's pointers may be NULL */
     operation_chunk(&chunk_begin, &chunk_count, operation, owner);
     bool mine = owner == operation->comm->rank;
-    if (!operation->send_is_chunk) slice->in = operation->send + offset * element;
+    if (operation->send == NULL) slice->in = NULL; /* a receiver, or not the root */
+    else if (!operation->send_is_chunk) slice->in = operation->send + offset * element;
     else if (mine) slice->in = operation->send + (offset - chunk_begin) * element;
-    if (!operation->recv_is_chunk) slice->out = operation->recv + offset * element;
+    if (operation->recv == NULL) slice->out = NULL;
+    else if (!operation->recv_is_chunk) slice->out = operation->recv + offset * element;
     else if (mine) slice->out = operation->recv + (offset - chunk_begin) * element;
 }
 
@@ -166,7 +163,11 @@ static void primitive_run(const struct operation *operation, enum primitive prim
 {
     bool send = slice->slot != NULL;
     switch (primitive) {
-    case PRIMITIVE_COPY: copy_own(slice); break;
+    case PRIMITIVE_COPY: /* of one rank alone: its own input is the whole sum */
+        if (reduce_scales(&operation->reduction))
+            reduce_scale(slice->out, slice->in, slice->count, &operation->reduction);
+        else copy_own(slice);
+        break;
     case PRIMITIVE_SEND:
         if (reduce_scales(&operation->reduction))
             reduce_scale(slice->slot, slice->in, slice->count, &operation->reduction);
@@ -197,51 +198,25 @@ static void primitive_run(const struct operation *operation, enum primitive prim
 
 /* ---- the cursor ---- */
 
-/* What arrived must be a slice of this operation, of the size that this rank expects. */
-static enum status check_record(
-    const struct operation *operation, const struct cursor *cursor, int from, size_t expected_bytes)
+/* Finds the edges of a step, and whether they have what it needs: data to read, room to write. */
+static bool step_can_run(const struct operation *operation, struct cursor *cursor, const struct plan_step *step)
 {
-    const struct fifo_record *record = fifo_record(&cursor->consumer->fifo);
-    if (record->tag == operation->tag && record->bytes == expected_bytes) return STATUS_OK;
-    struct operation theirs = {.sequence = record->tag & 0xffff,
-        .collective = (enum collective)(record->tag >> 16 & 0xff), .root = (int)(record->tag >> 32 & 0xff),
-        .reduction = {.dtype = (enum dtype)(record->tag >> 24 & 0xf), .redop = (enum redop)(record->tag >> 28 & 0xf)}};
-    char mine[160];
-    operation_describe(mine, sizeof mine, operation);
-    bool known = theirs.collective < COLLECTIVE_COUNT && theirs.reduction.dtype < DTYPE_COUNT &&
-                 theirs.reduction.redop < REDOP_COUNT;
-    if (!known)
-        return FAIL(STATUS_DATA, "rank %d: %s: rank %d sent a slice of no operation (tag %llx)", operation->comm->rank, mine,
-            from, (unsigned long long)record->tag);
-    return FAIL(STATUS_DATA,
-        "rank %d: %s: rank %d sent a slice (%llu bytes, expected %zu) of its %s #%llu (%s, %s, root %d mod 256)%s: all ranks must "
-        "call the same collectives with the same arguments in the same order",
-        operation->comm->rank, mine, from, (unsigned long long)record->bytes, expected_bytes,
-        collective_name(theirs.collective), (unsigned long long)theirs.sequence, dtype_name(theirs.reduction.dtype),
-        redop_name(theirs.reduction.redop), theirs.root,
-        record->tag >> 40 != operation->tag >> 40 ? " of another count" : "");
-}
-
-/* Sees to it that the edges of a step are there and have what it needs: data to read, room to write. */
-static enum status step_edges(struct operation *operation, struct cursor *cursor, const struct plan_step *step, bool *can_run)
-{
-    struct ring_comm *comm = operation->comm;
-    *can_run = false;
+    const struct ring_comm *comm = operation->comm;
+    cursor->consumer = cursor->producer = NULL;
     if (step->from >= 0) {
         cursor->waits_for = comm_rank_at(comm, cursor->channel, step->from);
         cursor->wait = CURSOR_WAITS_DATA;
-        TRY(comm_edge(&cursor->consumer, cursor->channel, EDGE_CONSUMER, cursor->waits_for, comm));
-        if (fifo_ready(&cursor->consumer->fifo) == 0) return STATUS_OK;
+        cursor->consumer = *comm_edge_place(cursor->edge_channel, EDGE_CONSUMER, cursor->waits_for, comm);
+        if (fifo_ready(&cursor->consumer->fifo) == 0) return false;
     }
     if (step->to >= 0) {
         cursor->waits_for = comm_rank_at(comm, cursor->channel, step->to);
         cursor->wait = CURSOR_WAITS_ROOM;
-        TRY(comm_edge(&cursor->producer, cursor->channel, EDGE_PRODUCER, cursor->waits_for, comm));
-        if (fifo_room(&cursor->producer->fifo) == 0) return STATUS_OK;
+        cursor->producer = *comm_edge_place(cursor->edge_channel, EDGE_PRODUCER, cursor->waits_for, comm);
+        if (fifo_room(&cursor->producer->fifo) == 0) return false;
     }
     cursor->wait = CURSOR_RUNNING;
-    *can_run = true;
-    return STATUS_OK;
+    return true;
 }
 
 static enum status step_run(struct operation *operation, struct cursor *cursor, const struct plan_step *step)
@@ -251,7 +226,9 @@ static enum status step_run(struct operation *operation, struct cursor *cursor, 
     slice_operands(&slice, step, &cursor->at, cursor);
 
     if (step->from >= 0) {
-        TRY(check_record(operation, cursor, comm_rank_at(comm, cursor->channel, step->from), slice.bytes));
+        const struct fifo_record *record = fifo_record(&cursor->consumer->fifo);
+        TRY(operation_check_slice(operation, comm_rank_at(comm, cursor->channel, step->from), record->tag, record->bytes,
+            slice.bytes));
         slice.wire = fifo_data(&cursor->consumer->fifo);
     }
     uint64_t address = 0;
@@ -276,49 +253,56 @@ static enum status step_run(struct operation *operation, struct cursor *cursor, 
     return STATUS_OK;
 }
 
-static bool cursor_drained(const struct cursor *cursor)
-{
-    return (cursor->producer == NULL || edge_drained(cursor->producer)) &&
-           (cursor->consumer == NULL || edge_drained(cursor->consumer));
-}
-
-static enum status cursor_progress_edges(struct cursor *cursor, bool *moved)
+static enum status progress_step_edges(struct cursor *cursor, bool *moved)
 {
     if (cursor->consumer != NULL) TRY(edge_progress(cursor->consumer, moved));
     if (cursor->producer != NULL) TRY(edge_progress(cursor->producer, moved));
     return STATUS_OK;
 }
 
+/* What has just been done, for whoever watches. */
+static void cursor_trace(struct trace *trace, int64_t begin_ns, const struct plan_step *step, const struct cursor *cursor)
+{
+    const struct operation *operation = cursor->operation;
+    const struct ring_comm *comm = operation->comm;
+    struct slice slice = {0};
+    slice_operands(&slice, step, &cursor->at, cursor);
+    struct trace_event event = {
+        .bytes = slice.bytes,
+        .slice = cursor->at.block + cursor->at.slice,
+        .sequence = (uint32_t)operation->sequence,
+        .step = cursor->at.step,
+        .chunk = step->chunk,
+        .from = step->from >= 0 ? comm_rank_at(comm, cursor->channel, step->from) : -1,
+        .to = step->to >= 0 ? comm_rank_at(comm, cursor->channel, step->to) : -1,
+        .collective = (uint8_t)operation->collective,
+        .primitive = (uint8_t)step->primitive,
+    };
+    trace_step(trace, cursor->channel, begin_ns, &event);
+}
+
 static enum status cursor_advance(struct operation *operation, struct cursor *cursor, bool *moved)
 {
-    TRY(cursor_progress_edges(cursor, moved));
-    while (cursor->wait != CURSOR_DRAINING && cursor->wait != CURSOR_DONE) {
+    struct trace *trace = operation->comm->trace;
+    while (cursor->wait != CURSOR_DRAINING) {
         struct plan_step step = plan_step_at(&cursor->plan, cursor->at.step);
-        bool can_run;
-        TRY(step_edges(operation, cursor, &step, &can_run));
-        if (!can_run) break;
+        if (!step_can_run(operation, cursor, &step)) {
+            if (trace != NULL)
+                trace_wait(trace, cursor->wait == CURSOR_WAITS_DATA ? TRACE_WAIT_DATA : TRACE_WAIT_ROOM, cursor->channel);
+            break;
+        }
+        int64_t begin_ns = trace_now(trace);
         TRY(step_run(operation, cursor, &step));
+        if (trace != NULL) cursor_trace(trace, begin_ns, &step, cursor);
         *moved = true;
         if (!place_next(&cursor->at, cursor)) cursor->wait = CURSOR_DRAINING;
         /* Staged slices should be under way while the next one is computed. */
-        TRY(cursor_progress_edges(cursor, moved));
-    }
-    if (cursor->wait == CURSOR_DRAINING) {
-        if (cursor->producer != NULL) cursor->waits_for = cursor->producer->config.peer;
-        if (cursor_drained(cursor)) cursor->wait = CURSOR_DONE;
+        TRY(progress_step_edges(cursor, moved));
     }
     return STATUS_OK;
 }
 
 /* ---- the operation ---- */
-
-uint64_t operation_tag(const struct operation *operation)
-{
-    uint64_t counts = (operation->count * 0x9e3779b97f4a7c15u) ^ (operation->stride * 0xc2b2ae3d27d4eb4fu);
-    return (operation->sequence & 0xffff) | (uint64_t)operation->collective << 16 |
-           (uint64_t)operation->reduction.dtype << 24 | (uint64_t)operation->reduction.redop << 28 |
-           ((uint64_t)operation->root & 0xff) << 32 | (counts >> 40) << 40;
-}
 
 /* Tells the consumer's edge where a coming slice belongs, so that a transport that receives into memory puts it there at once.
  * The edge asks for its steps in order; those of the slices that are only kept get their place in out, which nobody reads
@@ -340,35 +324,68 @@ static void *cursor_land(void *context, uint64_t edge_step, uint64_t bytes, uint
     return NULL;
 }
 
-static enum status open_edges(struct cursor *cursor)
+/* Edges of all steps, each once, in operation->edges; both sides' offers are out before anyone waits for one. */
+static enum status open_edge(struct operation *operation, int channel, enum edge_side side, int peer)
 {
-    struct ring_comm *comm = cursor->operation->comm;
-    for (int i = 0; i < cursor->plan.steps; i++) { /* both sides' offers are out before anyone waits for one */
-        struct plan_step step = plan_step_at(&cursor->plan, i);
-        int channel = cursor->channel;
-        if (step.from >= 0)
-            TRY(comm_edge(&cursor->consumer, channel, EDGE_CONSUMER, comm_rank_at(comm, channel, step.from), comm));
-        if (step.to >= 0)
-            TRY(comm_edge(&cursor->producer, channel, EDGE_PRODUCER, comm_rank_at(comm, channel, step.to), comm));
-    }
-    if (cursor->consumer == NULL) return STATUS_OK;
-    cursor->ahead_step = cursor->consumer->fifo.step; /* all older operations have consumed theirs */
-    cursor->consumer->landing_context = cursor;
-    cursor->consumer->landing = cursor_land;
+    struct edge *edge;
+    TRY(comm_edge(&edge, channel, side, peer, operation->comm));
+    for (int e = 0; e < operation->edge_count; e++)
+        if (operation->edges[e] == edge) return STATUS_OK;
+    operation->edges[operation->edge_count++] = edge;
     return STATUS_OK;
 }
 
-enum status operation_begin(struct operation *operation)
+static enum status open_edges(struct cursor *cursor)
+{
+    struct operation *operation = cursor->operation;
+    struct ring_comm *comm = operation->comm;
+    /* On the ring the second step already has both neighbours; more than a few are looked at for direct plans only. */
+    int looked_at = collective_is_on_ring(operation->collective) && cursor->plan.steps > 3 ? 3 : cursor->plan.steps;
+    for (int i = 0; i < looked_at; i++) {
+        struct plan_step step = plan_step_at(&cursor->plan, i);
+        int channel = cursor->edge_channel;
+        if (step.from >= 0)
+            TRY(open_edge(operation, channel, EDGE_CONSUMER, comm_rank_at(comm, cursor->channel, step.from)));
+        if (step.to >= 0)
+            TRY(open_edge(operation, channel, EDGE_PRODUCER, comm_rank_at(comm, cursor->channel, step.to)));
+    }
+    return STATUS_OK;
+}
+
+/* A cursor that consumes from one edge only tells it where slices belong. */
+static void offer_landings(struct operation *operation)
+{
+    struct edge *last[RING_MAX_CHANNELS] = {NULL};
+    int consumers = 0;
+    for (int e = 0; e < operation->edge_count; e++)
+        if (operation->edges[e]->config.side == EDGE_CONSUMER && consumers < operation->cursor_count)
+            last[consumers++] = operation->edges[e];
+        else if (operation->edges[e]->config.side == EDGE_CONSUMER) return;
+    for (int c = 0; c < consumers; c++) {
+        struct cursor *cursor = &operation->room->cursors[c];
+        cursor->ahead_step = last[c]->fifo.step; /* all older operations have consumed theirs */
+        last[c]->landing_context = cursor;
+        last[c]->landing = cursor_land;
+    }
+}
+
+static enum status begin_plan(struct operation *operation)
 {
     struct ring_comm *comm = operation->comm;
-    operation->begun = true;
-    operation->tag = operation_tag(operation);
-    operation->cursor_count = comm->config.channels;
+    int most = 2 * comm->nranks;
+    operation->cursor_count = collective_is_on_ring(operation->collective) ? comm->config.channels : 1;
+    operation->edges = operation->room->edges;
+    if (!collective_is_on_ring(operation->collective) && most > (int)(sizeof operation->room->edges / sizeof(void *)))
+        operation->edges = calloc((size_t)most, sizeof *operation->edges);
+    if (operation->edges == NULL) return FAIL(STATUS_SYSTEM, "no memory for %d edges", most);
     for (int channel = 0; channel < operation->cursor_count; channel++) {
-        cursor_begin(&operation->cursors[channel], operation, channel);
-        TRY(open_edges(&operation->cursors[channel]));
+        cursor_begin(&operation->room->cursors[channel], operation, channel);
+        TRY(open_edges(&operation->room->cursors[channel]));
     }
-    const struct edge *producer = operation->cursors[0].producer;
+    offer_landings(operation);
+    struct edge *producer = NULL;
+    for (int e = 0; e < operation->edge_count && producer == NULL; e++)
+        if (operation->edges[e]->config.side == EDGE_PRODUCER) producer = operation->edges[e];
     operation->slots_are_shared = producer != NULL && producer->transport->peer_reads_slots;
     if (!operation->slots_are_shared) return STATUS_OK;
     pthread_mutex_lock(&comm->lock);
@@ -377,52 +394,37 @@ enum status operation_begin(struct operation *operation)
     return STATUS_OK;
 }
 
+enum status operation_begin(struct operation *operation)
+{
+    operation->begun = true;
+    operation->tag = operation_tag(operation);
+    statement_remember(operation);
+    return operation->exchanges ? exchange_begin(operation) : begin_plan(operation);
+}
+
 void operation_end(struct operation *operation)
 {
+    for (int e = 0; e < operation->edge_count; e++) operation->edges[e]->landing = NULL;
+    if (operation->edges != NULL && operation->edges != operation->room->edges) free(operation->edges);
+    operation->edges = NULL;
+    operation->edge_count = 0;
+}
+
+static enum status advance_plan(struct operation *operation, bool *moved, bool *done)
+{
+    for (int e = 0; e < operation->edge_count; e++) TRY(edge_progress(operation->edges[e], moved));
+    bool ended = true;
     for (int channel = 0; channel < operation->cursor_count; channel++) {
-        struct edge *consumer = operation->cursors[channel].consumer;
-        if (consumer != NULL) consumer->landing = NULL;
+        struct cursor *cursor = &operation->room->cursors[channel];
+        TRY(cursor_advance(operation, cursor, moved));
+        ended = ended && cursor->wait == CURSOR_DRAINING;
     }
+    for (int e = 0; e < operation->edge_count && ended; e++) ended = edge_drained(operation->edges[e]);
+    *done = ended;
+    return STATUS_OK;
 }
 
 enum status operation_advance(struct operation *operation, bool *moved, bool *done)
 {
-    *done = true;
-    for (int channel = 0; channel < operation->cursor_count; channel++) {
-        struct cursor *cursor = &operation->cursors[channel];
-        if (cursor->wait == CURSOR_DONE) continue;
-        TRY(cursor_advance(operation, cursor, moved));
-        *done = *done && cursor->wait == CURSOR_DONE;
-    }
-    return STATUS_OK;
-}
-
-void operation_describe(char *text, size_t bytes, const struct operation *operation)
-{
-    bool reduces = operation->collective == COLLECTIVE_ALL_REDUCE || operation->collective == COLLECTIVE_REDUCE_SCATTER;
-    char root[24] = "";
-    if (operation->collective == COLLECTIVE_BROADCAST) snprintf(root, sizeof root, ", root %d", operation->root);
-    snprintf(text, bytes, "%s #%llu (%zu %s%s%s%s)", collective_name(operation->collective),
-        (unsigned long long)operation->sequence, operation->count, dtype_name(operation->reduction.dtype),
-        reduces ? ", " : "", reduces ? redop_name(operation->reduction.redop) : "", root);
-}
-
-void operation_describe_wait(char *text, size_t bytes, int *rank, const struct operation *operation)
-{
-    *rank = -1;
-    snprintf(text, bytes, "its turn");
-    for (int channel = 0; channel < operation->cursor_count; channel++) {
-        const struct cursor *cursor = &operation->cursors[channel];
-        if (cursor->wait == CURSOR_DONE || cursor->waits_for < 0) continue;
-        const struct edge *edge = cursor->wait == CURSOR_WAITS_DATA ? cursor->consumer : cursor->producer;
-        const char *what = edge != NULL && edge->phase != EDGE_READY ? "the connection with"
-                           : cursor->wait == CURSOR_WAITS_DATA       ? "data from"
-                           : cursor->wait == CURSOR_WAITS_ROOM       ? "room at"
-                                                                     : "the last bytes to leave for";
-        *rank = cursor->waits_for;
-        snprintf(text, bytes, "%s rank %d (step %d of %d, slice %zu of %zu, %s)", what, *rank, cursor->at.step + 1,
-            cursor->plan.steps, cursor->at.block + cursor->at.slice + 1, cursor->slices,
-            edge != NULL ? edge->transport->name : "no edge");
-        return;
-    }
+    return operation->exchanges ? exchange_advance(operation, moved, done) : advance_plan(operation, moved, done);
 }

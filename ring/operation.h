@@ -29,7 +29,7 @@
 
 struct ring_comm;
 
-enum cursor_wait { CURSOR_RUNNING, CURSOR_WAITS_DATA, CURSOR_WAITS_ROOM, CURSOR_DRAINING, CURSOR_DONE };
+enum cursor_wait { CURSOR_RUNNING, CURSOR_WAITS_DATA, CURSOR_WAITS_ROOM, CURSOR_DRAINING };
 
 /* Where in the order above. */
 struct place {
@@ -42,7 +42,8 @@ struct place {
 struct cursor {
     struct operation *operation;
     struct plan plan;
-    int channel;
+    int channel;           /* whose order of ranks it follows, and which part of every chunk is its */
+    int edge_channel;      /* whose edges it uses: its own, or that of direct plans */
     size_t slice_count;    /* elements of a full slice */
     size_t slices;         /* per chunk, at least 1: an empty operation still meets its neighbours */
     struct place at;
@@ -50,13 +51,27 @@ struct cursor {
     uint64_t ahead_step;   /* and its step on the consumer's edge: see cursor_land() */
     enum cursor_wait wait;
     int waits_for;         /* rank, when waiting */
-    struct edge *producer; /* edges used last; NULL before: to finish only when they have drained */
+    struct edge *producer; /* of the step in hand; NULL: it does not send */
     struct edge *consumer;
+};
+
+/* How far a small operation has come: see exchange.h. */
+struct exchange {
+    int phase;
+    int next_send, next_receive; /* peers served in this phase, counted from the rank behind this one */
+};
+
+/* What the caller of progress_run() lends for as long as the operation runs: apart, so that a small operation does not pay for it. */
+struct operation_room {
+    struct cursor cursors[RING_MAX_CHANNELS];
+    struct edge *edges[2 * RING_MAX_CHANNELS];
+    char text[STATUS_TEXT_BYTES];
 };
 
 struct operation {
     struct operation *next; /* list of the progress engine */
     struct ring_comm *comm;
+    struct operation_room *room;
 
     enum collective collective;
     struct reduction reduction;
@@ -65,26 +80,31 @@ struct operation {
     unsigned char *recv;
     size_t count;          /* as the caller gave it */
     size_t stride;         /* elements between chunks; 0: the chunks are an even split of count */
+    const size_t *begins;  /* [nranks + 1], of v-forms: chunk c is [begins[c], begins[c + 1]); else NULL */
     bool send_is_chunk;    /* send (recv) holds this rank's chunk only, at offset 0 */
     bool recv_is_chunk;
+    bool exchanges;        /* small: runs as an exchange, not on the ring */
     bool slots_are_shared; /* the next rank's core reads the slots that this one writes, */
     bool streaming;        /* with streaming stores */
 
     uint64_t sequence;     /* of this communicator, from 1 */
+    uint64_t group;        /* operations of one group run together; 0: alone */
     uint64_t tag;          /* what every slice of it carries: see operation_tag() */
+    struct exchange exchange;
     int cursor_count;
-    struct cursor cursors[RING_MAX_CHANNELS];
+    struct edge **edges;   /* all that it uses: room->edges, or allocated where those do not suffice */
+    int edge_count;
     uint64_t sent_bytes, received_bytes;
     bool begun;            /* by the engine, when its turn has come */
     int64_t progress_ns;   /* when it last moved; 0: just now */
+    int64_t statement_ns;  /* when the mailbox is to be looked at again; 0: no statement made yet */
 
     bool done;             /* written under the engine's lock */
-    enum status status;
-    char text[STATUS_TEXT_BYTES];
+    enum status status;    /* its text is room->text */
 };
 
-/* Prepares the cursors; opens every edge that the plan needs, without waiting. Needs comm, collective … recv_is_chunk and
- * sequence. By the engine only, when all older operations of the communicator are done. */
+/* Prepares the cursors or the exchange; opens every edge that the plan needs, without waiting. Needs comm, room, collective …
+ * exchanges, sequence. By the engine only, when all older operations that it must follow are done. */
 MUST_CHECK enum status operation_begin(struct operation *operation);
 
 /* Nothing of the operation is looked at any more after this, whether it ended well or not. */
@@ -94,6 +114,9 @@ void operation_end(struct operation *operation);
  * errors: as struct edge's, and DATA when a neighbour sends a slice of another operation. */
 MUST_CHECK enum status operation_advance(struct operation *operation, bool *moved, bool *done);
 
+/* Whether `operation` must wait until `older`, of the same communicator and still running, is done. */
+bool operation_must_follow(const struct operation *operation, const struct operation *older);
+
 /* "all_reduce #17 (1003 float32, sum)" */
 void operation_describe(char *text, size_t bytes, const struct operation *operation);
 /* "data from rank 2 (step 3 of 7, slice 5 of 9)": what the first cursor that is not done waits for; *rank is the peer. */
@@ -102,7 +125,15 @@ void operation_describe_wait(char *text, size_t bytes, int *rank, const struct o
 /* Elements [*begin, *begin + *count) of the buffer are rank c's chunk. */
 void operation_chunk(size_t *begin, size_t *count, const struct operation *operation, int c);
 
-/* Collective, dtype, redop, root, sequence and a hash of count and stride in one word: what neighbours must agree on. */
+/* All that neighbours must agree on, in one word: see operation.c. */
 uint64_t operation_tag(const struct operation *operation);
+/* The same words as operation_describe() from a tag alone; false: it is none. */
+bool operation_describe_tag(char *text, size_t bytes, uint64_t tag);
+/* DATA, naming what this rank calls and what the other does. */
+MUST_CHECK enum status operation_mismatch(const struct operation *operation, int other, uint64_t tag);
+
+/* What arrived from a rank must carry this operation's tag and have the expected size: else DATA, with both sides' values. */
+MUST_CHECK enum status operation_check_slice(
+    const struct operation *operation, int from, uint64_t tag, uint64_t bytes, size_t expected_bytes);
 
 #endif

@@ -68,25 +68,112 @@ static struct plan_step broadcast_step(int n, int p, int root)
     return step;
 }
 
+/* The chain the other way: it begins behind the root and ends at it, every position adding its own. So the root's sum has the
+ * order of chunk `root` of an all-reduce. */
+static struct plan_step reduce_step(int n, int p, int root)
+{
+    int distance = wrap(p - root, n);
+    enum primitive primitive = distance == 0   ? PRIMITIVE_RECV_REDUCE_COPY
+                               : distance == 1 ? PRIMITIVE_SEND
+                                               : PRIMITIVE_RECV_REDUCE_SEND;
+    struct plan_step step = ring_step(primitive, n, p, 0);
+    step.chunk = 0;
+    return step;
+}
+
+/* The root keeps its own chunk, then serves the positions behind it one after another. */
+static struct plan_step scatter_step(int n, int p, int root, int i)
+{
+    if (p != root) return (struct plan_step){PRIMITIVE_RECV, root, -1, p};
+    if (i == 0) return (struct plan_step){PRIMITIVE_COPY, -1, -1, p};
+    int to = wrap(p + i, n);
+    return (struct plan_step){PRIMITIVE_SEND, -1, to, to};
+}
+
+static struct plan_step gather_step(int n, int p, int root, int i)
+{
+    if (p != root) return (struct plan_step){PRIMITIVE_SEND, -1, root, p};
+    if (i == 0) return (struct plan_step){PRIMITIVE_COPY, -1, -1, p};
+    int from = wrap(p + i, n);
+    return (struct plan_step){PRIMITIVE_RECV, from, -1, from};
+}
+
+/* Position p's chunk c goes to position c, which keeps it as chunk p: in round j everyone sends j ahead and receives from j behind. */
+static struct plan_step all_to_all_step(int n, int p, int i)
+{
+    int j = (i + 1) / 2, to = wrap(p + j, n), from = wrap(p - j, n);
+    if (i == 0) return (struct plan_step){PRIMITIVE_COPY, -1, -1, p};
+    if (i % 2 == 1) return (struct plan_step){PRIMITIVE_SEND, -1, to, to};
+    return (struct plan_step){PRIMITIVE_RECV, from, -1, from};
+}
+
+static const struct {
+    const char *name;
+    bool rooted, reduces, on_ring, one_chunk;
+} collectives[COLLECTIVE_COUNT] = {
+    /*                               name              rooted reduces on_ring one_chunk */
+    [COLLECTIVE_ALL_REDUCE] =     {"all_reduce",      false, true,  true,  false},
+    [COLLECTIVE_REDUCE_SCATTER] = {"reduce_scatter",  false, true,  true,  false},
+    [COLLECTIVE_ALL_GATHER] =     {"all_gather",      false, false, true,  false},
+    [COLLECTIVE_BROADCAST] =      {"broadcast",       true,  false, true,  true},
+    [COLLECTIVE_REDUCE] =         {"reduce",          true,  true,  true,  true},
+    [COLLECTIVE_SCATTER] =        {"scatter",         true,  false, false, false},
+    [COLLECTIVE_GATHER] =         {"gather",          true,  false, false, false},
+    [COLLECTIVE_ALL_TO_ALL] =     {"all_to_all",      false, false, false, false},
+    [COLLECTIVE_SEND] =           {"send",            true,  false, false, true},
+    [COLLECTIVE_RECV] =           {"recv",            true,  false, false, true},
+    [COLLECTIVE_BARRIER] =        {"barrier",         false, false, true,  false},
+};
+
+static int step_count(enum collective collective, int n, int p, int root)
+{
+    switch (collective) {
+    case COLLECTIVE_SEND:
+    case COLLECTIVE_RECV: return 1;
+    case COLLECTIVE_BROADCAST:
+    case COLLECTIVE_REDUCE: return 1;
+    case COLLECTIVE_SCATTER:
+    case COLLECTIVE_GATHER: return p == root ? n : 1;
+    case COLLECTIVE_ALL_TO_ALL: return 2 * n - 1;
+    case COLLECTIVE_REDUCE_SCATTER:
+    case COLLECTIVE_ALL_GATHER: return n;
+    case COLLECTIVE_ALL_REDUCE:
+    case COLLECTIVE_BARRIER:
+    case COLLECTIVE_COUNT: break;
+    }
+    return 2 * n - 1;
+}
+
 struct plan plan_make(enum collective collective, int nranks, int position, int root)
 {
     assert(nranks > 0 && position >= 0 && position < nranks && root >= 0 && root < nranks);
-    struct plan plan = {.collective = collective, .nranks = nranks, .position = position, .root = root};
-    plan.chunks = collective == COLLECTIVE_BROADCAST ? 1 : nranks;
-    bool there_and_back = collective == COLLECTIVE_ALL_REDUCE || collective == COLLECTIVE_BARRIER;
-    plan.steps = nranks == 1 || collective == COLLECTIVE_BROADCAST ? 1 : there_and_back ? 2 * nranks - 1 : nranks;
-    return plan;
+    return (struct plan){
+        .collective = collective,
+        .nranks = nranks,
+        .position = position,
+        .root = root,
+        .steps = step_count(collective, nranks, position, root),
+        .chunks = collective_chunks(collective, nranks),
+    };
 }
 
 struct plan_step plan_step_at(const struct plan *plan, int i)
 {
     int n = plan->nranks, p = plan->position;
     assert(i >= 0 && i < plan->steps);
+    if (plan->collective == COLLECTIVE_SEND) return (struct plan_step){PRIMITIVE_SEND, -1, plan->root, 0};
+    if (plan->collective == COLLECTIVE_RECV) return (struct plan_step){PRIMITIVE_RECV, plan->root, -1, 0};
     if (n == 1) return (struct plan_step){PRIMITIVE_COPY, -1, -1, 0};
     switch (plan->collective) {
     case COLLECTIVE_REDUCE_SCATTER: return reduce_scatter_step(n, p, i);
     case COLLECTIVE_ALL_GATHER: return all_gather_step(n, p, i);
     case COLLECTIVE_BROADCAST: return broadcast_step(n, p, plan->root);
+    case COLLECTIVE_REDUCE: return reduce_step(n, p, plan->root);
+    case COLLECTIVE_SCATTER: return scatter_step(n, p, plan->root, i);
+    case COLLECTIVE_GATHER: return gather_step(n, p, plan->root, i);
+    case COLLECTIVE_ALL_TO_ALL: return all_to_all_step(n, p, i);
+    case COLLECTIVE_SEND:
+    case COLLECTIVE_RECV:
     case COLLECTIVE_ALL_REDUCE:
     case COLLECTIVE_BARRIER: /* an all-reduce of nothing: nobody leaves before all have come */
     case COLLECTIVE_COUNT: break;
@@ -120,20 +207,17 @@ const char *primitive_name(enum primitive primitive) { return primitives[primiti
 bool primitive_receives(enum primitive primitive) { return primitives[primitive].receives; }
 bool primitive_sends(enum primitive primitive) { return primitives[primitive].sends; }
 
-static const char *const collective_names[COLLECTIVE_COUNT] = {
-    [COLLECTIVE_ALL_REDUCE] = "all_reduce",
-    [COLLECTIVE_REDUCE_SCATTER] = "reduce_scatter",
-    [COLLECTIVE_ALL_GATHER] = "all_gather",
-    [COLLECTIVE_BROADCAST] = "broadcast",
-    [COLLECTIVE_BARRIER] = "barrier",
-};
+const char *collective_name(enum collective collective) { return collectives[collective].name; }
+bool collective_is_rooted(enum collective collective) { return collectives[collective].rooted; }
+bool collective_is_reduction(enum collective collective) { return collectives[collective].reduces; }
+bool collective_is_on_ring(enum collective collective) { return collectives[collective].on_ring; }
 
-const char *collective_name(enum collective collective) { return collective_names[collective]; }
+int collective_chunks(enum collective collective, int nranks) { return collectives[collective].one_chunk ? 1 : nranks; }
 
 int collective_from_name(enum collective *collective, const char *name)
 {
     for (int i = 0; i < COLLECTIVE_COUNT; i++) {
-        if (strcmp(name, collective_names[i]) != 0) continue;
+        if (strcmp(name, collectives[i].name) != 0) continue;
         *collective = (enum collective)i;
         return 0;
     }

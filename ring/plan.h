@@ -5,8 +5,10 @@
  * each slice of the chunks in turn (execute_host.c); `ringzero show` prints them; tests/ring_plan_test.c proves every
  * collective for all nranks ≤ 64.
  *
- * All positions run the same number of steps in the same order, and step i of one position receives what step i−1 (ring) of
- * its predecessor sent: so the order of sends on an edge is the order of receives on it, however the buffer is sliced.
+ * Two families. On the ring (all_reduce, reduce_scatter, all_gather, broadcast, reduce) a position talks to its neighbours only,
+ * and what step i of one position receives, step i−1 of its predecessor sent, so the order of sends on an edge is the order of
+ * receives on it, however the buffer is sliced. Direct plans (scatter, gather, all_to_all, send, recv) use each edge in one
+ * step only, so the order on it is that of the slices. Positions of a direct plan may have different numbers of steps.
  */
 #ifndef RING_PLAN_H
 #define RING_PLAN_H
@@ -23,6 +25,12 @@ enum collective {
     COLLECTIVE_REDUCE_SCATTER,
     COLLECTIVE_ALL_GATHER,
     COLLECTIVE_BROADCAST,
+    COLLECTIVE_REDUCE,
+    COLLECTIVE_SCATTER,
+    COLLECTIVE_GATHER,
+    COLLECTIVE_ALL_TO_ALL,
+    COLLECTIVE_SEND, /* to root */
+    COLLECTIVE_RECV, /* from root */
     COLLECTIVE_BARRIER,
     COLLECTIVE_COUNT
 };
@@ -30,6 +38,12 @@ enum collective {
 const char *collective_name(enum collective collective);
 /* 0 and *collective, or -1. */
 int collective_from_name(enum collective *collective, const char *name);
+/* Has a root (for send and recv: the peer); reduces; talks to neighbours on the ring only. */
+bool collective_is_rooted(enum collective collective);
+bool collective_is_reduction(enum collective collective);
+bool collective_is_on_ring(enum collective collective);
+/* Into how many chunks the buffer is cut: nranks, or 1 (broadcast, reduce, send, recv). */
+int collective_chunks(enum collective collective, int nranks);
 
 /* What a step does with chunk c. in: the caller's send buffer; out: its receive buffer; ⊕: the reduction. "finish" is what
  * a reduction does last (an integer average divides there). */
@@ -61,9 +75,9 @@ struct plan {
     enum collective collective;
     int nranks;
     int position;
-    int root;   /* position; broadcast only, else 0 */
-    int steps;  /* the same for all positions */
-    int chunks; /* into how many chunks the buffer is cut: nranks, or 1 for broadcast */
+    int root;   /* position, of rooted collectives; else 0 */
+    int steps;  /* on the ring the same for all positions */
+    int chunks; /* collective_chunks() */
 };
 
 /* 0 ≤ position, root < nranks. */

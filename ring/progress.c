@@ -20,6 +20,7 @@
 
 #include "ring/comm.h"
 #include "ring/operation.h"
+#include "ring/statement.h"
 #include "verbs/bell.h"
 #include "verbs/clock.h"
 
@@ -33,8 +34,10 @@
 struct progress {
     pthread_mutex_t lock;
     pthread_cond_t changed;
+    int references;             /* communicators that share it */
     struct bell *bell;
-    bool driven;
+    bool driven;                /* claimed by compare-and-swap: claim(), release() */
+    int waiters;                /* threads that sleep on `changed` */
     struct operation *incoming; /* newest first */
     struct operation *live;     /* oldest first; only the driver touches it */
 };
@@ -45,6 +48,7 @@ enum status progress_open(struct progress **progress)
     if (*progress == NULL) return FAIL(STATUS_SYSTEM, "no memory for a progress engine");
     pthread_mutex_init(&(*progress)->lock, NULL);
     pthread_cond_init(&(*progress)->changed, NULL);
+    (*progress)->references = 1;
     if (bell_open(&(*progress)->bell) == STATUS_OK) return STATUS_OK;
     progress_close(*progress);
     *progress = NULL;
@@ -53,9 +57,15 @@ enum status progress_open(struct progress **progress)
 
 struct bell *progress_bell(const struct progress *progress) { return progress->bell; }
 
+struct progress *progress_share(struct progress *progress)
+{
+    __atomic_add_fetch(&progress->references, 1, __ATOMIC_RELAXED);
+    return progress;
+}
+
 void progress_close(struct progress *progress)
 {
-    if (progress == NULL) return;
+    if (progress == NULL || __atomic_sub_fetch(&progress->references, 1, __ATOMIC_ACQ_REL) > 0) return;
     bell_close(progress->bell);
     pthread_cond_destroy(&progress->changed);
     pthread_mutex_destroy(&progress->lock);
@@ -77,13 +87,10 @@ static int live_descriptors(struct pollfd *descriptors, const struct progress *p
 {
     int count = 0;
     for (const struct operation *operation = progress->live; operation != NULL; operation = operation->next) {
-        for (int c = 0; c < operation->cursor_count; c++) {
-            const struct edge *edges[2] = {operation->cursors[c].consumer, operation->cursors[c].producer};
-            for (int e = 0; e < 2 && count < POLL_DESCRIPTORS; e++) {
-                short events = 0;
-                int fd = edges[e] != NULL ? edge_descriptor(edges[e], &events) : -1;
-                if (fd >= 0) descriptors[count++] = (struct pollfd){fd, events, 0};
-            }
+        for (int e = 0; e < operation->edge_count && count < POLL_DESCRIPTORS; e++) {
+            short events = 0;
+            int fd = edge_descriptor(operation->edges[e], &events);
+            if (fd >= 0) descriptors[count++] = (struct pollfd){fd, events, 0};
         }
     }
     return count;
@@ -123,7 +130,7 @@ static enum status fail_waiting(const struct operation *operation, enum status s
     snprintf(why, sizeof why, "%s", reason); /* may be status_text() itself */
     operation_describe(what, sizeof what, operation);
     operation_describe_wait(wait, sizeof wait, &peer, operation);
-    return FAIL(status, "rank %d: %s: %s, while waiting for %s", operation->comm->rank, what, why, wait);
+    return FAIL(status, "rank %d: %s: %s, while waiting for %s", comm_name(operation->comm, operation->comm->rank), what, why, wait);
 }
 
 /* Says what the operation was doing. A connection that breaks and the news of a death are one event: the death explains it,
@@ -144,12 +151,17 @@ static enum status explain(const struct operation *operation, enum status status
 }
 
 /* Asked when an operation did not move. */
-static enum status check_patience(const struct operation *operation, int64_t now)
+static enum status check_patience(struct operation *operation, int64_t now)
 {
     const struct ring_comm *comm = operation->comm;
     if (bootstrap_failed(comm->bootstrap))
         return fail_waiting(operation, bootstrap_check(NULL, comm->bootstrap), status_text());
     int64_t waited = now - operation->progress_ns;
+    if (waited >= clock_ms_to_ns(STATEMENT_AFTER_MS) && now >= operation->statement_ns) {
+        if (operation->statement_ns == 0) TRY(statement_make(operation));
+        operation->statement_ns = now + clock_ms_to_ns(STATEMENT_EVERY_MS);
+        TRY(statement_compare(operation));
+    }
     if (waited < clock_ms_to_ns(comm->config.timeout_ms)) return STATUS_OK;
     char reason[128];
     snprintf(reason, sizeof reason, "nothing moved for %.1f s (RINGZERO_TIMEOUT_MS %d)", (double)waited * 1e-9,
@@ -193,11 +205,11 @@ static void take_incoming(struct progress *progress)
     *end = oldest_first;
 }
 
-/* An older operation of the same communicator is still running. */
+/* An older operation that it has to follow is still running. */
 static bool must_queue(const struct operation *operation, const struct progress *progress)
 {
     for (const struct operation *older = progress->live; older != operation; older = older->next)
-        if (older->comm == operation->comm) return true;
+        if (older->comm == operation->comm && operation_must_follow(operation, older)) return true;
     return false;
 }
 
@@ -207,7 +219,7 @@ static void finish(struct operation **link, enum status status, struct progress 
     *link = operation->next;
     operation_end(operation);
     operation->status = status;
-    if (status != STATUS_OK) snprintf(operation->text, sizeof operation->text, "%s", status_text());
+    if (status != STATUS_OK) snprintf(operation->room->text, sizeof operation->room->text, "%s", status_text());
     pthread_mutex_lock(&progress->lock);
     operation->done = true; /* from here on the operation is its owner's again */
     pthread_cond_broadcast(&progress->changed);
@@ -256,26 +268,94 @@ static void drive(const struct operation *mine, struct progress *progress)
     }
 }
 
-enum status progress_run(struct operation *operation, struct progress *progress)
+static bool claim(struct progress *progress)
+{
+    bool free_now = false;
+    return __atomic_compare_exchange_n(&progress->driven, &free_now, true, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+}
+
+/* Whoever began to wait before the claim was given up is counted and woken; whoever comes later finds it free. */
+static void release(struct progress *progress)
+{
+    (void)__atomic_exchange_n(&progress->driven, false, __ATOMIC_SEQ_CST); /* a full barrier before the look at waiters */
+    if (__atomic_load_n(&progress->waiters, __ATOMIC_SEQ_CST) == 0) return;
+    pthread_mutex_lock(&progress->lock);
+    pthread_cond_broadcast(&progress->changed);
+    pthread_mutex_unlock(&progress->lock);
+}
+
+/* ---- submitting ---- */
+
+static void submit(struct operation *operations, int count, struct progress *progress)
 {
     pthread_mutex_lock(&progress->lock);
-    operation->next = progress->incoming;
-    __atomic_store_n(&progress->incoming, operation, __ATOMIC_RELEASE); /* pairs with the acquire in drive() */
-    bell_ring(bell_own_page(progress->bell));
-    while (!operation->done) {
-        if (progress->driven) {
-            /* Bounded by the driver's deadlines: it drives this operation too. */
-            pthread_cond_wait(&progress->changed, &progress->lock);
-            continue;
-        }
-        progress->driven = true;
-        pthread_mutex_unlock(&progress->lock);
-        drive(operation, progress);
-        pthread_mutex_lock(&progress->lock);
-        progress->driven = false;
-        pthread_cond_broadcast(&progress->changed);
+    for (int i = 0; i < count; i++) {
+        operations[i].next = progress->incoming;
+        __atomic_store_n(&progress->incoming, &operations[i], __ATOMIC_RELEASE); /* pairs with the acquire in drive() */
     }
     pthread_mutex_unlock(&progress->lock);
-    if (operation->status != STATUS_OK) status_set_text(operation->text);
-    return operation->status;
+    bell_ring(bell_own_page(progress->bell));
+}
+
+static bool is_done(const struct operation *operation, struct progress *progress)
+{
+    pthread_mutex_lock(&progress->lock);
+    bool done = operation->done;
+    pthread_mutex_unlock(&progress->lock);
+    return done;
+}
+
+/* Sleeps until an operation has finished or the driver has left. Bounded by the driver's deadlines: it drives this one too. */
+static void wait_for_driver(const struct operation *operation, struct progress *progress)
+{
+    pthread_mutex_lock(&progress->lock);
+    __atomic_add_fetch(&progress->waiters, 1, __ATOMIC_SEQ_CST);
+    if (!operation->done && __atomic_load_n(&progress->driven, __ATOMIC_SEQ_CST))
+        pthread_cond_wait(&progress->changed, &progress->lock);
+    __atomic_sub_fetch(&progress->waiters, 1, __ATOMIC_SEQ_CST);
+    pthread_mutex_unlock(&progress->lock);
+}
+
+/* Nothing else is live: tries for a moment, without a clock, without lists. The caller has the claim. True when it ended. */
+static bool run_on_the_spot(struct operation *operation, enum status *status)
+{
+    *status = operation_begin(operation);
+    bool done = false;
+    for (int idle = 0; *status == STATUS_OK && !done && idle < SPINS_BEFORE_YIELD; idle++) {
+        bool moved = false;
+        *status = operation_advance(operation, &moved, &done);
+        if (moved) idle = 0;
+        else if (!done) cpu_relax();
+    }
+    if (*status != STATUS_OK) *status = explain(operation, *status);
+    return done || *status != STATUS_OK;
+}
+
+enum status progress_run(struct operation *operations, int count, struct progress *progress)
+{
+    enum status status = STATUS_OK;
+    bool claimed = count == 1 && operations->exchanges && claim(progress);
+    if (claimed && progress->live == NULL && __atomic_load_n(&progress->incoming, __ATOMIC_ACQUIRE) == NULL &&
+        run_on_the_spot(operations, &status)) {
+        operation_end(operations);
+        release(progress);
+        return status;
+    }
+    submit(operations, count, progress);
+    for (int i = 0; i < count; i++) {
+        while (!is_done(&operations[i], progress)) {
+            if (claimed || claim(progress)) {
+                if (!is_done(&operations[i], progress)) drive(&operations[i], progress); /* another may just have ended it */
+                release(progress);
+                claimed = false;
+            } else {
+                wait_for_driver(&operations[i], progress);
+            }
+        }
+    }
+    for (int i = 0; i < count && status == STATUS_OK; i++) {
+        status = operations[i].status;
+        if (status != STATUS_OK) status_set_text(operations[i].room->text);
+    }
+    return status;
 }

@@ -4,7 +4,8 @@
  * Whoever waits for an operation drives: it advances all of them until its own is done. While one thread drives, others that
  * wait sleep until theirs is done or the driver leaves, when one of them drives on. So nobody needs a thread of its own.
  *
- * Operations of one communicator run one after another in submission order (they share its edges).
+ * Operations of one communicator run one after another in submission order, but for those of a group (operation_must_follow()).
+ * A small one that comes when nothing else is live is run on the spot, without lists and locks: its latency is what it costs.
  *
  * Invariant I5: an operation that has not moved for its communicator's timeout, or whose job has failed, ends with a status whose text
  * has own rank, operation, sequence number, peer and what was waited for.
@@ -21,14 +22,16 @@ struct bell;
 struct operation;
 struct progress;
 
+/* Shared ones are closed as often as they were opened and shared. */
 MUST_CHECK enum status progress_open(struct progress **progress);
+struct progress *progress_share(struct progress *progress);
 void progress_close(struct progress *progress);
 
 /* What edges are to be opened with, so that their peers can wake the driver. */
 struct bell *progress_bell(const struct progress *progress);
 
-/* Runs the operation to its end and returns its status, with its text. The operation must stay in place until then.
- * threads: any. */
-MUST_CHECK enum status progress_run(struct operation *operation, struct progress *progress);
+/* Runs operations of one communicator to their ends, in order or, where they are one group, together; returns the first failure
+ * with its text. They must stay in place until then. threads: any. */
+MUST_CHECK enum status progress_run(struct operation *operations, int count, struct progress *progress);
 
 #endif

@@ -14,13 +14,15 @@ struct reduction {
     enum dtype dtype;
     enum redop redop;
     int nranks;
+    double premul; /* of REDOP_PREMUL_SUM: this rank's own scalar; other ranks may have others */
 };
 
-/* dst[i] = wire[i] ⊕ own[i], own scaled first for a floating-point average. dst may be wire or own, or overlap neither. */
+/* dst[i] = wire[i] ⊕ own[i], own scaled first where reduce_scales(). dst may be wire or own, or overlap neither. */
 void reduce_combine(
     void *dst, const void *wire, const void *own, size_t count, const struct reduction *reduction);
 
-/* Whether own elements change before they enter the ring (floating-point average). */
+/* Whether own elements change before they enter the ring: in a floating-point average, and in a premul_sum, there
+ * of one rank alone too. */
 bool reduce_scales(const struct reduction *reduction);
 /* dst[i] = own[i], scaled. dst may be own. */
 void reduce_scale(void *dst, const void *own, size_t count, const struct reduction *reduction);

@@ -1,7 +1,14 @@
 /* reduce_host: reductions on the host: one plain loop per dtype and operation, vectorised by the compiler.
  *
- * A sum of two float32 is one IEEE addition; a bfloat16 sum is computed in float32 and rounded once. Nothing is contracted,
- * reassociated or approximated, so every clone of a loop gives the same bits (I2).
+ * Every loop is made from a line of one of the two tables below:
+ *
+ *     dtype        in memory     computed in      one rounding per hop
+ *     int*, uint*  itself        unsigned, same   none: sums and products wrap, as two's complement does
+ *     float16      uint16_t      float32          to float16
+ *     bfloat16     uint16_t      float32          to bfloat16
+ *     float32/64   itself        itself           of each IEEE operation
+ *
+ * Nothing is contracted, reassociated or approximated, so every clone of a loop gives the same bits (I2).
  */
 #include "ring/reduce.h"
 
@@ -15,79 +22,138 @@
 #include <emmintrin.h>
 #endif
 
-/* NaN wins wherever it stands: a comparison with NaN is false, so a must be asked about itself. */
-static inline float larger(float a, float b) { return a > b || a != a ? a : b; }
+/* X(NAME, name, type in memory, type of sums and products) */
+#define EACH_INTEGER(X)                                                                                                \
+    X(INT8, int8, int8_t, uint8_t)                                                                                     \
+    X(UINT8, uint8, uint8_t, uint8_t)                                                                                  \
+    X(INT32, int32, int32_t, uint32_t)                                                                                 \
+    X(UINT32, uint32, uint32_t, uint32_t)                                                                              \
+    X(INT64, int64, int64_t, uint64_t)                                                                                 \
+    X(UINT64, uint64, uint64_t, uint64_t)
 
-/* One loop. Pointers may be aligned to their element only; dst may equal wire or own. */
-#define DEFINE_COMBINE(name, type, expression)                                                                         \
+/* X(NAME, name, type in memory, type of the arithmetic, from memory, to memory) */
+#define EACH_FLOAT(X)                                                                                                  \
+    X(FLOAT16, float16, uint16_t, float, float16_to_float32, float32_to_float16)                                       \
+    X(BFLOAT16, bfloat16, uint16_t, float, bfloat16_to_float32, float32_to_bfloat16)                                   \
+    X(FLOAT32, float32, float, float, , )                                                                              \
+    X(FLOAT64, float64, double, double, , )
+
+/* ---- what own elements are multiplied with ---- */
+
+/* A float32 quotient is the float64 one rounded: 53 bits are enough for that. So this serves every floating dtype. */
+static double factor_of(const struct reduction *reduction)
+{
+    return reduction->redop == REDOP_AVG ? 1.0 / reduction->nranks : reduction->premul;
+}
+
+/* The scalar as an integer: its fraction is dropped, then it is taken modulo 2^64 (and by a cast, modulo the dtype's
+ * range); infinity and NaN give 0. Done on its bits, mantissa · 2^exponent: casts of what does not fit are undefined. */
+static uint64_t whole_factor_of(const struct reduction *reduction)
+{
+    uint64_t bits;
+    memcpy(&bits, &reduction->premul, sizeof bits);
+    int exponent = (int)(bits >> 52 & 0x7ff) - 1075;
+    uint64_t mantissa = (bits & 0xfffffffffffffu) | (uint64_t)1 << 52;
+    uint64_t whole = 0;
+    if (exponent > -53 && exponent < 64) whole = exponent >= 0 ? mantissa << exponent : mantissa >> -exponent;
+    return bits >> 63 ? 0 - whole : whole;
+}
+
+/* ---- the loops ---- */
+
+/* Pointers may be aligned to their element only; dst may equal wire or own. `prepare` declares what is the same for all
+ * elements: the factor of the expressions that scale. */
+#define COMBINE_LOOP(name, type, prepare, expression)                                                                  \
     VECTOR_CLONES static void name(                                                                                    \
-        void *dst_, const void *wire_, const void *own_, size_t count, float scale)                                    \
+        void *dst_, const void *wire_, const void *own_, size_t count, const struct reduction *reduction)              \
     {                                                                                                                  \
         type *dst = dst_;                                                                                              \
         const type *wire = wire_, *own = own_;                                                                         \
-        (void)scale;                                                                                                   \
+        (void)reduction, (void)wire;                                                                                   \
+        prepare;                                                                                                       \
         for (size_t i = 0; i < count; i++) dst[i] = (type)(expression);                                                \
     }
 
-#define WIRE bfloat16_to_float32(wire[i])
-#define OWN  bfloat16_to_float32(own[i])
+/* Integers. Nothing signed can overflow: unsigned arithmetic wraps, and comes back by a cast that keeps the bits. */
+#define INTEGER_LOOPS(NAME, name, type, wrapping)                                                                      \
+    COMBINE_LOOP(sum_##name, type, , (wrapping)wire[i] + (wrapping)own[i])                                             \
+    COMBINE_LOOP(prod_##name, type, , (wrapping)wire[i] * (wrapping)own[i])                                            \
+    COMBINE_LOOP(min_##name, type, , wire[i] < own[i] ? wire[i] : own[i])                                              \
+    COMBINE_LOOP(max_##name, type, , wire[i] > own[i] ? wire[i] : own[i])                                              \
+    COMBINE_LOOP(premul_##name, type, wrapping factor = (wrapping)whole_factor_of(reduction),                          \
+        (wrapping)wire[i] + (wrapping)own[i] * factor)                                                                 \
+    COMBINE_LOOP(scale_##name, type, wrapping factor = (wrapping)whole_factor_of(reduction),                           \
+        (wrapping)own[i] * factor)                                                                                     \
+    static void divide_##name(void *dst, size_t count, int nranks)                                                     \
+    {                                                                                                                  \
+        type *values = dst;                                                                                            \
+        for (size_t i = 0; i < count; i++) values[i] = (type)(values[i] / nranks);                                     \
+    }
 
-DEFINE_COMBINE(sum_float32, float, wire[i] + own[i])
-DEFINE_COMBINE(max_float32, float, larger(wire[i], own[i]))
-DEFINE_COMBINE(avg_float32, float, wire[i] + own[i] * scale)
-DEFINE_COMBINE(sum_bfloat16, uint16_t, float32_to_bfloat16(WIRE + OWN))
-DEFINE_COMBINE(max_bfloat16, uint16_t, float32_to_bfloat16(larger(WIRE, OWN)))
-DEFINE_COMBINE(avg_bfloat16, uint16_t, float32_to_bfloat16(WIRE + OWN * scale))
-DEFINE_COMBINE(sum_int32, int32_t, (uint32_t)wire[i] + (uint32_t)own[i]) /* wraps, as two's complement does */
-DEFINE_COMBINE(max_int32, int32_t, wire[i] > own[i] ? wire[i] : own[i])
+/* Floats. A NaN wins wherever it stands: a comparison with NaN is false, so own comes through by itself, and wire
+ * must be asked (with |, since || is a branch). Of equal values, so of -0 and +0, own stays. */
+#define FLOAT_LOOPS(NAME, name, type, number, load, store)                                                             \
+    static inline bool wins_min_##name(number wire, number own) { return (wire < own) | (wire != wire); }              \
+    static inline bool wins_max_##name(number wire, number own) { return (wire > own) | (wire != wire); }              \
+    COMBINE_LOOP(sum_##name, type, , store(load(wire[i]) + load(own[i])))                                              \
+    COMBINE_LOOP(prod_##name, type, , store(load(wire[i]) * load(own[i])))                                             \
+    COMBINE_LOOP(min_##name, type, , wins_min_##name(load(wire[i]), load(own[i])) ? wire[i] : own[i])                  \
+    COMBINE_LOOP(max_##name, type, , wins_max_##name(load(wire[i]), load(own[i])) ? wire[i] : own[i])                  \
+    COMBINE_LOOP(premul_##name, type, number factor = (number)factor_of(reduction),                                    \
+        store(load(wire[i]) + load(own[i]) * factor))                                                                  \
+    COMBINE_LOOP(scale_##name, type, number factor = (number)factor_of(reduction), store(load(own[i]) * factor))
 
-typedef void (*combine_function)(void *dst, const void *wire, const void *own, size_t count, float scale);
+EACH_INTEGER(INTEGER_LOOPS)
+EACH_FLOAT(FLOAT_LOOPS)
 
-static const combine_function combine[DTYPE_COUNT][REDOP_COUNT] = {
-    [DTYPE_FLOAT32] = {[REDOP_SUM] = sum_float32, [REDOP_MAX] = max_float32, [REDOP_AVG] = avg_float32},
-    [DTYPE_BFLOAT16] = {[REDOP_SUM] = sum_bfloat16, [REDOP_MAX] = max_bfloat16, [REDOP_AVG] = avg_bfloat16},
-    [DTYPE_INT32] = {[REDOP_SUM] = sum_int32, [REDOP_MAX] = max_int32, [REDOP_AVG] = sum_int32},
-};
+/* ---- which loop ---- */
+
+typedef void (*combine_function)(
+    void *dst, const void *wire, const void *own, size_t count, const struct reduction *reduction);
+typedef void (*divide_function)(void *dst, size_t count, int nranks);
+
+/* An integer average is a sum until it is complete; a floating-point one scales as premul_sum does. */
+#define ROW(NAME, name, average)                                                                                       \
+    [DTYPE_##NAME] = {[REDOP_SUM] = sum_##name, [REDOP_PROD] = prod_##name, [REDOP_MIN] = min_##name,                  \
+        [REDOP_MAX] = max_##name, [REDOP_AVG] = average##_##name, [REDOP_PREMUL_SUM] = premul_##name},
+#define INTEGER_ROW(NAME, name, ...) ROW(NAME, name, sum)
+#define FLOAT_ROW(NAME, name, ...)   ROW(NAME, name, premul)
+#define SCALE(NAME, name, ...)       [DTYPE_##NAME] = scale_##name,
+#define DIVIDE(NAME, name, ...)      [DTYPE_##NAME] = divide_##name,
+
+static const combine_function combine[DTYPE_COUNT][REDOP_COUNT] = {EACH_INTEGER(INTEGER_ROW) EACH_FLOAT(FLOAT_ROW)};
+static const combine_function scale[DTYPE_COUNT] = {EACH_INTEGER(SCALE) EACH_FLOAT(SCALE)};
+static const divide_function divide[DTYPE_COUNT] = {EACH_INTEGER(DIVIDE)};
 
 void reduce_combine(void *dst, const void *wire, const void *own, size_t count, const struct reduction *reduction)
 {
-    combine[reduction->dtype][reduction->redop](dst, wire, own, count, 1.0f / (float)reduction->nranks);
+    combine[reduction->dtype][reduction->redop](dst, wire, own, count, reduction);
 }
 
 bool reduce_scales(const struct reduction *reduction)
 {
-    return reduction->redop == REDOP_AVG && reduction->dtype != DTYPE_INT32 && reduction->nranks > 1;
-}
-
-VECTOR_CLONES static void scale_float32(float *dst, const float *own, size_t count, float scale)
-{
-    for (size_t i = 0; i < count; i++) dst[i] = own[i] * scale;
-}
-
-VECTOR_CLONES static void scale_bfloat16(uint16_t *dst, const uint16_t *own, size_t count, float scale)
-{
-    for (size_t i = 0; i < count; i++) dst[i] = float32_to_bfloat16(OWN * scale);
+    if (reduction->redop == REDOP_PREMUL_SUM) return true;
+    return reduction->redop == REDOP_AVG && !dtype_is_integer(reduction->dtype) && reduction->nranks > 1;
 }
 
 void reduce_scale(void *dst, const void *own, size_t count, const struct reduction *reduction)
 {
     assert(reduce_scales(reduction));
-    float scale = 1.0f / (float)reduction->nranks;
-    if (reduction->dtype == DTYPE_FLOAT32) scale_float32(dst, own, count, scale);
-    else scale_bfloat16(dst, own, count, scale);
+    scale[reduction->dtype](dst, NULL, own, count, reduction);
 }
 
 bool reduce_finishes(const struct reduction *reduction)
 {
-    return reduction->redop == REDOP_AVG && reduction->dtype == DTYPE_INT32 && reduction->nranks > 1;
+    return reduction->redop == REDOP_AVG && dtype_is_integer(reduction->dtype) && reduction->nranks > 1;
 }
 
 void reduce_finish(void *dst, size_t count, const struct reduction *reduction)
 {
     assert(reduce_finishes(reduction));
-    int32_t *values = dst;
-    for (size_t i = 0; i < count; i++) values[i] /= reduction->nranks;
+    divide[reduction->dtype](dst, count, reduction->nranks);
 }
+
+/* ---- copies ---- */
 
 void copy_plain(void *dst, const void *src, size_t bytes)
 {

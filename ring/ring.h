@@ -34,9 +34,14 @@
 extern "C" {
 #endif
 
-/* avg: floats are scaled by 1/nranks before they are summed, so that nothing overflows on the way; integers are divided
- * after the sum, toward zero. bfloat16 sums are rounded to bfloat16 at every rank. max: a NaN anywhere gives NaN. */
-enum redop { REDOP_SUM, REDOP_MAX, REDOP_AVG, REDOP_COUNT };
+/* The order is that of the ring (plan.c), one rank after the other. Integers wrap. float16 and bfloat16 are computed in float32
+ * and rounded at every rank.
+ *   avg          floats are scaled by 1/nranks before they are summed, so that nothing overflows on the way; integers are
+ *                divided after the sum, toward zero. One rank alone: unchanged.
+ *   min, max     a NaN anywhere gives NaN, on every rank. Of -0 and +0 the one later in the ring's order stays.
+ *   premul_sum   every rank's own input is multiplied by its own scalar before it is summed, of one rank alone too. For
+ *                integers the scalar's fraction is dropped and the rest wraps; 16-bit floats multiply in float32. */
+enum redop { REDOP_SUM, REDOP_PROD, REDOP_MIN, REDOP_MAX, REDOP_AVG, REDOP_PREMUL_SUM, REDOP_COUNT };
 const char *redop_name(enum redop redop);
 int redop_from_name(enum redop *redop, const char *name); /* 0, or -1 */
 
@@ -48,6 +53,8 @@ struct ring_config {
     const char *transport; /* "auto" (shm within a host, tcp between hosts), "shm", "tcp". RINGZERO_TRANSPORT, auto */
     size_t slot_bytes;     /* multiple of 64. RINGZERO_SLOT_BYTES, 256 KiB */
     uint64_t slot_count;   /* power of two ≥ 2. RINGZERO_SLOTS, 8 */
+    size_t exchange_bytes; /* parts up to this size take one or two hops to everyone instead of the ring (exchange.h; at most */
+                           /* 16 ranks). 1 for none. RINGZERO_EXCHANGE_BYTES, 16 KiB; 0 there for none */
     int channels;          /* rings that share the work, 1 … 16. RINGZERO_CHANNELS, 1 */
     int timeout_ms;        /* without progress. RINGZERO_TIMEOUT_MS, the bootstrap's */
     uint64_t start;        /* first step of each edge's counters: for tests. 0 */
@@ -60,6 +67,15 @@ struct ring_config {
  * SYSTEM when a transport that was asked for by name cannot work here. On an error *comm is NULL. */
 MUST_CHECK enum status ring_comm_open(
     struct ring_comm **comm, const struct ring_config *config, struct bootstrap *bootstrap, struct device *device);
+
+/* Divides a communicator: ranks that give the same color (≥ 0) get one together, in the order of key, then of rank in the parent; a
+ * negative color gets none (*comm NULL). Tunables are the parent's. The parts share the parent's wait loop, so operations of
+ * several cannot block one another by order. Messages name ranks of the job. collective over the parent; close parts as
+ * any collective: in the same order on all ranks, and before the bootstrap. errors: as any collective. */
+MUST_CHECK enum status ring_comm_split(struct ring_comm **comm, int color, int key, struct ring_comm *parent);
+
+/* Ends all that runs on this communicator, on every rank of the job, with ABORTED and this reason. threads: any. */
+void ring_comm_abort(struct ring_comm *comm, const char *reason);
 
 /* Synchronize every stream that still has operations of this communicator first. collective, unless it has failed.
  * NULL is accepted. */
@@ -84,10 +100,20 @@ struct ring_counters ring_comm_counters(const struct ring_comm *comm);
 /* The rank at each position of a channel's ring; nranks entries, valid until close. */
 const int *ring_comm_order(const struct ring_comm *comm, int channel);
 
-/* What ring_counters.sent_bytes grows by at `rank` for one operation of `count` elements (count as in the call) on a ring of this
- * order (NULL: rank order). Pure. */
-uint64_t ring_predict_sent_bytes(enum collective collective, size_t count, enum dtype dtype, int nranks, int rank, int root,
-    const int *order);
+/* A call, for predictions: what the functions below take. */
+struct ring_call {
+    enum collective collective;
+    enum dtype dtype;
+    enum redop redop;
+    int root;             /* or peer */
+    size_t count;         /* as in the call */
+    size_t stride;        /* of a column call; else 0 */
+    const size_t *counts; /* of a v-form; else NULL */
+};
+
+/* What ring_counters.sent_bytes grows by at `rank` for one call. comm gives the ring's order and the tunables; NULL: rank order and
+ * the defaults. Pure. */
+uint64_t ring_predict_sent_bytes(const struct ring_call *call, int nranks, int rank, const struct ring_comm *comm);
 
 /* The chunk of `count` elements that belongs to rank c: the first count mod nranks chunks have one element more. Pure. */
 static inline size_t ring_chunk_begin(size_t count, int nranks, int c)
@@ -115,6 +141,52 @@ MUST_CHECK enum status ring_all_gather(
  * cost: n−1 hops, pipelined by slices; count elements sent by every rank but the last. */
 MUST_CHECK enum status ring_broadcast(struct span recv, struct span send, size_t count, enum dtype dtype, int root,
     struct ring_comm *comm, struct stream *stream);
+
+/* recv on root = Σ over ranks of send, with the bits of an all-reduce's chunk `root`. count elements in each; recv is looked at on root
+ * only. In place: recv == send. cost: n−1 hops, pipelined; count elements sent by every rank but the root. */
+MUST_CHECK enum status ring_reduce(struct span recv, struct span send, size_t count, enum dtype dtype, enum redop redop,
+    int root, struct ring_comm *comm, struct stream *stream);
+
+/* recv = chunk `rank` of root's send (nranks·count elements, looked at on root only). In place on root: recv == send + root·count.
+ * cost: root sends (n−1)·count elements, directly to each. */
+MUST_CHECK enum status ring_scatter(struct span recv, struct span send, size_t count, enum dtype dtype, int root,
+    struct ring_comm *comm, struct stream *stream);
+
+/* recv on root (nranks·count elements) = all ranks' send, in rank order. In place on root: send == recv + root·count.
+ * cost: every rank but the root sends count elements, directly. */
+MUST_CHECK enum status ring_gather(struct span recv, struct span send, size_t count, enum dtype dtype, int root,
+    struct ring_comm *comm, struct stream *stream);
+
+/* Chunk c of send goes to rank c, which keeps it as chunk `rank` of recv. nranks·count elements in each; not in place.
+ * cost: (n−1)·count elements sent per rank, directly to each. */
+MUST_CHECK enum status ring_all_to_all(
+    struct span recv, struct span send, size_t count, enum dtype dtype, struct ring_comm *comm, struct stream *stream);
+
+/* One rank to another, in the order of the calls between the two; counts and dtypes must be equal. A send to oneself meets its recv
+ * in one group. send_recv does both at once: no order of ranks can block it. */
+MUST_CHECK enum status ring_send(
+    struct span send, size_t count, enum dtype dtype, int to, struct ring_comm *comm, struct stream *stream);
+MUST_CHECK enum status ring_recv(
+    struct span recv, size_t count, enum dtype dtype, int from, struct ring_comm *comm, struct stream *stream);
+MUST_CHECK enum status ring_send_recv(struct span recv, size_t recv_count, int from, struct span send, size_t send_count,
+    int to, enum dtype dtype, struct ring_comm *comm, struct stream *stream);
+
+/* As reduce_scatter and all_gather, rank r's chunk having counts[r] elements (0 is legal), one after another in the whole buffer.
+ * counts is copied, and the same on all ranks. cost: as those, of the chunks' sizes. */
+MUST_CHECK enum status ring_reduce_scatter_v(struct span recv, struct span send, const size_t *counts, enum dtype dtype,
+    enum redop redop, struct ring_comm *comm, struct stream *stream);
+MUST_CHECK enum status ring_all_gather_v(struct span recv, struct span send, const size_t *counts, enum dtype dtype,
+    struct ring_comm *comm, struct stream *stream);
+
+/* Between begin and end, calls on this communicator are only checked and kept; end issues them as one, here or on its stream: so sends
+ * and receives cannot block one another by their order. Calls that use the same edge (collectives; sends to one peer) run in the
+ * order of the calls. One group at a time per communicator, by one thread. drop forgets what was kept. */
+MUST_CHECK enum status ring_group_begin(struct ring_comm *comm);
+MUST_CHECK enum status ring_group_end(struct ring_comm *comm, struct stream *stream);
+void ring_group_drop(struct ring_comm *comm);
+
+/* The scalar of this rank's REDOP_PREMUL_SUM calls from now on; 1 at first. */
+void ring_comm_set_premul(struct ring_comm *comm, double scalar);
 
 /* Returns (or lets the stream pass) when every rank has entered. */
 MUST_CHECK enum status ring_barrier(struct ring_comm *comm, struct stream *stream);

@@ -38,9 +38,9 @@ uint64_t bucket_predict_all_reduce(
     size_t shard = layout->unit[unit].shard, width = column_width(bucket_bytes, layout->nranks);
     uint64_t bytes = 0;
     for (size_t begin = 0; begin < shard; begin += width) {
-        size_t elements = smaller(width, shard - begin) * (size_t)layout->nranks;
-        bytes += ring_predict_sent_bytes(
-            COLLECTIVE_ALL_REDUCE, elements, DTYPE_FLOAT32, layout->nranks, rank, 0, NULL);
+        struct ring_call call = {.collective = COLLECTIVE_ALL_REDUCE, .dtype = DTYPE_FLOAT32, .redop = REDOP_SUM,
+            .count = smaller(width, shard - begin), .stride = shard};
+        bytes += ring_predict_sent_bytes(&call, layout->nranks, rank, NULL);
     }
     return bytes;
 }

@@ -21,9 +21,9 @@ static void add_entry(struct ledger *ledger, const char *name, const char *what,
 /* What one all-gather of `count` doubles makes this rank send. */
 static uint64_t predict_gather(size_t count, const struct stage *stage)
 {
-    size_t words = count * sizeof(double) / sizeof(int32_t);
-    return ring_predict_sent_bytes(
-        COLLECTIVE_ALL_GATHER, words, DTYPE_INT32, stage->nranks, stage->rank, 0, NULL);
+    struct ring_call call = {.collective = COLLECTIVE_ALL_GATHER, .dtype = DTYPE_INT32, .redop = REDOP_SUM,
+        .count = count * sizeof(double) / sizeof(int32_t)};
+    return ring_predict_sent_bytes(&call, stage->nranks, stage->rank, stage->config.comm);
 }
 
 void ledger_read(

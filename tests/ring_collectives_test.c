@@ -1,9 +1,9 @@
-/* Every collective against a plain reference, to the bit: I1, I2, and cases C1, C2, C3 and C9.
+/* Every collective against a plain reference, to the bit: I1, I2, and cases C1, C2, C3, C9 and C17.
  * ctest: timeout=240
  *
- * The grid: nranks × count × dtype × redop × in or out of place × transport × slots (some of 64 bytes) × channels. Inputs do not sum
- * exactly, and the reference adds in the documented order (plan.c), so equal bits on every transport, slot size and placement
- * are what I2 promises. Outputs are poisoned, guards of 64 bytes stand around every buffer, send starts one element and
+ * The grid: nranks × count × dtype × in or out of place × transport × slots (some of 64 bytes) × channels; placement
+ * and redop rotate, so that every dtype meets every redop at some count. Inputs do not sum exactly, and the reference adds in
+ * the documented order (plan.c), so equal bits on every transport, slot size and placement are what I2 promises. Outputs are poisoned, guards of 64 bytes stand around every buffer, send starts one element and
  * receive three elements after an aligned address.
  */
 #include <math.h>
@@ -14,6 +14,7 @@
 #include "ring/ring.h"
 #include "tests/harness/edge_chaos.h"
 #include "tests/harness/harness.h"
+#include "tests/reduce_oracle.h"
 #include "verbs/log.h"
 
 #define GUARD  64
@@ -22,56 +23,42 @@
 struct setting {
     struct ring_config config;
     bool quick; /* only a few counts */
+    bool large; /* only the large case */
 };
 
 /* ---- data: a function of (rank, index) ---- */
 
-static double value_at(int rank, size_t index)
+static uint64_t mixed_at(int rank, size_t index)
 {
     uint64_t x = (uint64_t)rank * 0x9e3779b97f4a7c15u + index * 0xbf58476d1ce4e5b9u + 12345;
     x ^= x >> 29;
     x *= 0x94d049bb133111ebu;
-    x ^= x >> 32;
-    return (double)(int64_t)(x % 20001) / 7.0 - 1400.0;
+    return x ^ x >> 32;
 }
 
-static void store(unsigned char *at, enum dtype dtype, double value)
+/* Integers of all sizes, so that sums and products wrap; floats around 1 for products, larger ones for sums. */
+static struct number value_at(int rank, size_t index, enum dtype dtype, enum redop redop)
 {
-    float single = (float)value;
-    uint16_t half = float32_to_bfloat16(single);
-    int32_t whole = (int32_t)value;
-    if (dtype == DTYPE_FLOAT32) memcpy(at, &single, 4);
-    else if (dtype == DTYPE_BFLOAT16) memcpy(at, &half, 2);
-    else memcpy(at, &whole, 4);
+    uint64_t x = mixed_at(rank, index);
+    if (dtype_is_integer(dtype)) return oracle_fit((struct number){.whole = (int64_t)x}, dtype);
+    double real = (double)(int64_t)(x % 20001) / 7.0 - 1400.0;
+    if (redop == REDOP_PROD) real = 1 + real / 3000;
+    return oracle_fit((struct number){.real = real}, dtype);
 }
 
-static double load(const unsigned char *at, enum dtype dtype)
-{
-    float single;
-    uint16_t half;
-    int32_t whole;
-    if (dtype == DTYPE_FLOAT32) return memcpy(&single, at, 4), single;
-    if (dtype == DTYPE_BFLOAT16) return memcpy(&half, at, 2), bfloat16_to_float32(half);
-    return memcpy(&whole, at, 4), whole;
-}
+/* Every rank's own: an integer part that differs, and a fraction that integers drop. */
+static double premul_of(int rank) { return 1.75 + rank; }
 
 /* One element of a reduction, by the definition of ring.h, in ring order. */
 static void reference(unsigned char *at, size_t index, int chunk, enum dtype dtype, enum redop redop, int n)
 {
-    unsigned char own[4], sum[4] = {0};
-    float scale = 1.0f / (float)n;
+    struct number sum = {0};
     for (int j = 1; j <= n; j++) {
-        store(own, dtype, value_at((chunk + j) % n, index));
-        double b = load(own, dtype), a = load(sum, dtype);
-        bool averages = redop == REDOP_AVG && dtype != DTYPE_INT32;
-        if (averages) b = (float)b * scale;
-        if (j == 1) store(sum, dtype, b);
-        else if (redop == REDOP_MAX) store(sum, dtype, a > b ? a : b);
-        else if (dtype == DTYPE_INT32) store(sum, dtype, a + b);
-        else store(sum, dtype, (float)a + (float)b);
+        int rank = (chunk + j) % n;
+        struct number own = oracle_scale(value_at(rank, index, dtype, redop), dtype, redop, n, premul_of(rank));
+        sum = j == 1 ? oracle_fit(own, dtype) : oracle_combine(sum, own, dtype, redop);
     }
-    if (redop == REDOP_AVG && dtype == DTYPE_INT32) store(sum, dtype, (double)((int32_t)load(sum, dtype) / n));
-    memcpy(at, sum, dtype_bytes(dtype));
+    oracle_store(at, oracle_finish(sum, dtype, redop, n), dtype);
 }
 
 /* ---- guarded buffers ---- */
@@ -153,7 +140,7 @@ static void expected_element(unsigned char *at, const struct test_case *t, size_
 {
     int chunk = chunk_of(t, index, n);
     if (t->collective == COLLECTIVE_BROADCAST || t->collective == COLLECTIVE_ALL_GATHER)
-        store(at, t->dtype, value_at(chunk, index));
+        oracle_store(at, value_at(chunk, index, t->dtype, t->redop), t->dtype);
     else
         reference(at, index, chunk, t->dtype, t->redop, n);
 }
@@ -173,7 +160,7 @@ static void run_case(const struct test_case *t, struct ring_comm *comm, struct s
     size_t first = whole_send ? 0 : own;
     for (size_t i = 0; i < (whole_send ? full : t->count); i++)
         if (chunk_of(t, first + i, n) >= 0)
-            store(send.data + send_at + i * element, t->dtype, value_at(rank, first + i));
+            oracle_store(send.data + send_at + i * element, value_at(rank, first + i, t->dtype, t->redop), t->dtype);
     unsigned char *before = malloc(send.bytes + 1);
     memcpy(before, send.data, send.bytes);
 
@@ -186,12 +173,12 @@ static void run_case(const struct test_case *t, struct ring_comm *comm, struct s
 
     size_t wrong = 0, skip = whole_recv ? 0 : own;
     for (size_t i = 0; i < (whole_recv ? full : t->count); i++) {
-        unsigned char want[4];
+        unsigned char want[8];
         memset(want, t->in_place ? 0 : POISON, sizeof want);
         bool gap = chunk_of(t, skip + i, n) < 0;
         if (gap) memcpy(want, t->in_place ? before + i * element : want, element);
         else expected_element(want, t, skip + i, n);
-        wrong += memcmp(want, recv->data + recv_at + i * element, element) != 0;
+        wrong += !oracle_equal(want, recv->data + recv_at + i * element, t->dtype);
     }
     CHECK_MSG(wrong == 0, "%s %s %s count %zu stride %zu %s place: %zu elements differ", collective_name(t->collective),
         dtype_name(t->dtype), redop_name(t->redop), t->count, t->stride, t->in_place ? "in" : "out of", wrong);
@@ -208,45 +195,118 @@ static void run_grid(const struct setting *setting, struct ring_comm *comm, stru
     int n = ring_comm_nranks(comm);
     size_t un = (size_t)n, counts[] = {0, 1, un - 1, un, un + 1, 1003, 9001};
     int last = setting->quick ? 6 : 7;
-    for (int c = COLLECTIVE_ALL_REDUCE; c <= COLLECTIVE_BROADCAST; c++) {
-        bool reduces = c == COLLECTIVE_ALL_REDUCE || c == COLLECTIVE_REDUCE_SCATTER;
-        for (int k = 0; k < last; k++) {
-            for (int d = 0; d < DTYPE_COUNT; d++) {
-                for (int op = 0; op < (reduces ? REDOP_COUNT : 1); op++) {
-                    for (int place = 0; place < 2; place++) {
-                        struct test_case t = {(enum collective)c, (enum dtype)d, (enum redop)op, counts[k], 0, place == 1,
-                            c == COLLECTIVE_BROADCAST ? (k + d) % n : 0};
-                        run_case(&t, comm, (k + d + op) % 2 ? stream : NULL, device);
-                        t.stride = counts[k] + (size_t)(k % 3) * 5;
-                        if (c != COLLECTIVE_BROADCAST && t.count > 0 && op != REDOP_MAX) run_case(&t, comm, stream, device);
-                    }
-                }
-            }
+    for (int i = 0; i < last * DTYPE_COUNT; i++) {
+        int k = i % last, d = i / last;
+        if (k == 6 && (d + n) % 3 != 0) continue; /* the longest: a third of the dtypes, others at other n */
+        for (int c = COLLECTIVE_ALL_REDUCE; c <= COLLECTIVE_BROADCAST; c++) {
+            bool reduces = c == COLLECTIVE_ALL_REDUCE || c == COLLECTIVE_REDUCE_SCATTER;
+            int op = reduces ? (d + k + n) % REDOP_COUNT : REDOP_SUM;
+            struct test_case t = {(enum collective)c, (enum dtype)d, (enum redop)op, counts[k], 0,
+                .in_place = (d + k + c + n / 2) % 2 == 0, .root = c == COLLECTIVE_BROADCAST ? (k + d) % n : 0};
+            run_case(&t, comm, (d + k + n / 3) % 2 ? stream : NULL, device);
+            t.stride = counts[k] + (size_t)(k % 3) * 5;
+            t.in_place = !t.in_place;
+            if (c != COLLECTIVE_BROADCAST && t.count > 0) run_case(&t, comm, stream, device);
         }
     }
+}
+
+/* C2: every count around the number of ranks, every dtype, in place and out. */
+static void run_small_counts(struct ring_comm *comm, struct device *device)
+{
+    size_t last = (size_t)ring_comm_nranks(comm) + 1;
+    for (int d = 0; d < DTYPE_COUNT; d++)
+        for (size_t i = 0; i < 2 * (last + 1); i++) {
+            struct test_case t = {.collective = COLLECTIVE_ALL_REDUCE, .dtype = (enum dtype)d,
+                .redop = (enum redop)(((size_t)d + i) % REDOP_COUNT), .count = i / 2, .in_place = i % 2 == 0};
+            run_case(&t, comm, NULL, device);
+        }
+}
+
+/* C3: a large odd count of bytes at odd addresses, with periodic data, so that the right result is known at once. */
+static void run_large(struct ring_comm *comm)
+{
+    enum { COUNT = 10556587, PERIOD = 4093 };
+    int n = ring_comm_nranks(comm), rank = ring_comm_rank(comm);
+    struct buffer send = buffer_new(COUNT, DTYPE_INT8, 1), recv = buffer_new(COUNT, DTYPE_INT8, 3);
+    unsigned char own[PERIOD], sum[PERIOD];
+    for (size_t i = 0; i < PERIOD; i++) {
+        oracle_store(&own[i], value_at(rank, i, DTYPE_INT8, REDOP_SUM), DTYPE_INT8);
+        reference(&sum[i], i, 0, DTYPE_INT8, REDOP_SUM, n);
+    }
+    for (size_t i = 0; i < COUNT; i++) send.data[i] = own[i % PERIOD];
+    CHECK_OK(ring_all_reduce(buffer_span(&recv, 0), buffer_span(&send, 0), COUNT, DTYPE_INT8, REDOP_SUM, comm, NULL));
+    size_t wrong = 0;
+    for (size_t i = 0; i < COUNT; i++) wrong += recv.data[i] != sum[i % PERIOD] || send.data[i] != own[i % PERIOD];
+    CHECK_MSG(wrong == 0, "%zu of %d bytes are wrong", wrong, COUNT);
+    buffer_check_and_free(&send);
+    buffer_check_and_free(&recv);
+}
+
+/* Whether all ranks hold the same bytes: I1. */
+static void check_same_bits(void *data, size_t bytes, struct ring_comm *comm)
+{
+    int n = ring_comm_nranks(comm);
+    unsigned char *all = malloc(bytes * (size_t)n);
+    struct span gathered = span_host(all, bytes * (size_t)n);
+    CHECK_OK(ring_all_gather(gathered, span_host(data, bytes), bytes, DTYPE_UINT8, comm, NULL));
+    for (int r = 0; r < n; r++) CHECK(memcmp(all + bytes * (size_t)r, data, bytes) == 0);
+    free(all);
 }
 
 /* C1: a reciprocal sum whose bits show the order. */
 static void run_reciprocals(struct ring_comm *comm)
 {
     int rank = ring_comm_rank(comm), n = ring_comm_nranks(comm);
-    float x[2] = {(float)rank, rank != 0 ? 1.0f / (float)rank : 0.0f};
-    CHECK_OK(ring_all_reduce(span_host(x, sizeof x), span_host(x, sizeof x), 2, DTYPE_FLOAT32, REDOP_SUM, comm, NULL));
-    if (n == 4) CHECK(x[0] == 6.0f && fabsf(x[1] - 1.8333333f) < 1e-6f);
-    float all[16];
-    CHECK_OK(ring_all_gather(span_host(all, sizeof all), span_host(&x[1], sizeof x[1]), 1, DTYPE_FLOAT32, comm, NULL));
-    for (int r = 0; r < n; r++) CHECK(memcmp(&all[r], &x[1], sizeof x[1]) == 0); /* I1 */
+    double x[2] = {rank, rank != 0 ? 1.0 / rank : 0}, y[2] = {-1, -1};
+    CHECK_OK(ring_all_reduce(span_host(y, sizeof y), span_host(x, sizeof x), 2, DTYPE_FLOAT64, REDOP_SUM, comm, NULL));
+    CHECK_OK(ring_all_reduce(span_host(x, sizeof x), span_host(x, sizeof x), 2, DTYPE_FLOAT64, REDOP_SUM, comm, NULL));
+    CHECK(x[0] == n * (n - 1) / 2 && memcmp(x, y, sizeof x) == 0);
+    if (n == 4) CHECK(x[0] == 6.0 && fabs(x[1] - 11.0 / 6.0) < 1e-15);
+    check_same_bits(x, sizeof x, comm);
 }
 
-/* A NaN anywhere wins a maximum, on every rank. */
+/* C17: seven ones are lost one by one where 256 comes first, and add up where it comes last. The ring's order says which:
+ * the same on all ranks and in every run. */
+static void run_lost_ones(struct ring_comm *comm)
+{
+    enum { COUNT = 8 };
+    int n = ring_comm_nranks(comm), rank = ring_comm_rank(comm);
+    uint16_t x[COUNT], first[COUNT];
+    struct span span = span_host(x, sizeof x);
+    for (int run = 0; run < 3; run++) {
+        for (int i = 0; i < COUNT; i++) x[i] = float32_to_bfloat16(rank == 0 ? 256 : 1);
+        CHECK_OK(ring_all_reduce(span, span, COUNT, DTYPE_BFLOAT16, REDOP_SUM, comm, NULL));
+        if (run == 0) memcpy(first, x, sizeof x);
+        CHECK(memcmp(first, x, sizeof x) == 0);
+    }
+    check_same_bits(x, sizeof x, comm);
+    if (n == 8) CHECK(bfloat16_to_float32(x[7]) == 256 && bfloat16_to_float32(x[0]) == 264);
+}
+
+/* A NaN anywhere wins, on every rank, whichever rank and element it stands at. */
 static void run_nan(struct ring_comm *comm)
 {
+    enum { COUNT = 5 };
     int rank = ring_comm_rank(comm), n = ring_comm_nranks(comm);
-    for (int who = 0; who < n; who++) {
-        float x[3] = {rank == who ? NAN : (float)rank, 1.0f, (float)-rank};
-        CHECK_OK(ring_all_reduce(span_host(x, sizeof x), span_host(x, sizeof x), 3, DTYPE_FLOAT32, REDOP_MAX, comm, NULL));
-        CHECK(isnan(x[0]) && x[1] == 1.0f && x[2] == 0.0f);
-    }
+    for (int d = DTYPE_FLOAT16; d <= DTYPE_FLOAT64; d++)
+        for (int who = 0; who < n; who++) {
+            enum redop redop = (who + d) % 2 ? REDOP_MIN : REDOP_MAX;
+            size_t element = dtype_bytes((enum dtype)d);
+            unsigned char x[COUNT * 8];
+            struct span span = span_host(x, sizeof x);
+            for (int i = 0; i < COUNT; i++) {
+                struct number value = {.real = i == 4 ? INFINITY : rank - i};
+                if (rank == who && i == (who + d) % COUNT) value.real = NAN;
+                oracle_store(x + (size_t)i * element, value, (enum dtype)d);
+            }
+            CHECK_OK(ring_all_reduce(span, span, COUNT, (enum dtype)d, redop, comm, NULL));
+            for (int i = 0; i < COUNT; i++) {
+                double found = oracle_load(x + (size_t)i * element, (enum dtype)d).real;
+                double expected = i == 4 ? INFINITY : redop == REDOP_MIN ? -i : n - 1 - i;
+                CHECK(i == (who + d) % COUNT ? isnan(found) : found == expected);
+            }
+        }
 }
 
 static void run_bad_arguments(struct ring_comm *comm)
@@ -271,7 +331,8 @@ static void check_counters(struct ring_comm *comm)
     CHECK_OK(ring_all_reduce(span_host(x, sizeof x), span_host(x, sizeof x), 1003, DTYPE_FLOAT32, REDOP_SUM, comm, NULL));
     struct ring_counters after = ring_comm_counters(comm);
     uint64_t sent = after.sent_bytes[COLLECTIVE_ALL_REDUCE] - before.sent_bytes[COLLECTIVE_ALL_REDUCE];
-    CHECK(sent == ring_predict_sent_bytes(COLLECTIVE_ALL_REDUCE, 1003, DTYPE_FLOAT32, n, rank, 0, NULL));
+    struct ring_call call = {.collective = COLLECTIVE_ALL_REDUCE, .dtype = DTYPE_FLOAT32, .redop = REDOP_SUM, .count = 1003};
+    CHECK(sent == ring_predict_sent_bytes(&call, n, rank, comm));
     CHECK(after.operations[COLLECTIVE_ALL_REDUCE] == before.operations[COLLECTIVE_ALL_REDUCE] + 1);
 }
 
@@ -283,8 +344,12 @@ static void body(struct bootstrap *bootstrap, void *argument)
     struct stream *stream = NULL;
     if (CHECK_OK(device_open(&device, "host")) && CHECK_OK(stream_open(&stream, device, "test")) &&
         CHECK_OK(ring_comm_open(&comm, &setting->config, bootstrap, device))) {
-        run_grid(setting, comm, stream, device);
+        ring_comm_set_premul(comm, premul_of(ring_comm_rank(comm)));
+        if (setting->large) run_large(comm);
+        else run_grid(setting, comm, stream, device);
+        if (ring_comm_nranks(comm) == 8 && !setting->quick) run_small_counts(comm, device);
         run_reciprocals(comm);
+        run_lost_ones(comm);
         run_nan(comm);
         run_bad_arguments(comm);
         check_counters(comm);
@@ -304,12 +369,13 @@ int main(void)
         struct setting setting;
         int nranks[8]; /* up to the first 0 */
     } runs[] = {
-        {{{.transport = "shm", .slot_bytes = 1024, .slot_count = 4}, false}, {1, 2, 3, 4, 5, 7, 8}},
-        {{{.transport = "shm", .slot_bytes = 64, .slot_count = 2, .start = UINT64_MAX - 20}, true}, {2, 3, 4, 5, 8}},
-        {{{.transport = "tcp", .slot_bytes = 1024, .slot_count = 4}, false}, {2, 3, 5}},
-        {{{.transport = "tcp", .slot_bytes = 320, .slot_count = 2, .start = UINT64_MAX - 20}, true}, {2, 4, 7}},
-        {{{.custom = &transport_chaos, .slot_bytes = 192, .slot_count = 4, .channels = 2}, true}, {2, 3, 5, 8}},
-        {{{.transport = "auto", .slot_bytes = 192, .slot_count = 4, .channels = 3}, true}, {1, 2, 3, 4, 5, 7, 8}},
+        {{{.transport = "shm"}, .large = true}, {3}},
+        {{{.transport = "shm", .slot_bytes = 1024, .slot_count = 4}, .quick = false}, {1, 2, 3, 4, 5, 7, 8}},
+        {{{.transport = "shm", .slot_bytes = 64, .slot_count = 2, .start = UINT64_MAX - 20}, .quick = true}, {2, 3, 4, 5, 8}},
+        {{{.transport = "tcp", .slot_bytes = 1024, .slot_count = 4}, .quick = false}, {2, 3, 5}},
+        {{{.transport = "tcp", .slot_bytes = 320, .slot_count = 2, .start = UINT64_MAX - 20}, .quick = true}, {2, 4, 7}},
+        {{{.custom = &transport_chaos, .slot_bytes = 192, .slot_count = 4, .channels = 2}, .quick = true}, {2, 3, 5, 8}},
+        {{{.transport = "auto", .slot_bytes = 192, .slot_count = 4, .channels = 3}, .quick = true}, {1, 2, 3, 4, 5, 7, 8}},
     };
     for (size_t r = 0; r < sizeof runs / sizeof *runs; r++)
         for (int i = 0; i < 8 && runs[r].nranks[i] != 0; i++) {

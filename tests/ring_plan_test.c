@@ -154,6 +154,66 @@ static void check_broadcast(int n, int root)
     free(world);
 }
 
+/* A reduce: the root has everyone's part, in the order of chunk `root`; nobody else writes anything. */
+static void check_reduce(int n, int root)
+{
+    struct world *world = new_world(n);
+    run_world(world, COLLECTIVE_REDUCE, root);
+    for (int p = 0; p < n; p++) {
+        struct plan plan = plan_make(COLLECTIVE_REDUCE, n, p, root);
+        CHECK(plan_chunks_sent(&plan) == (n > 1 && p != root));
+        if (p == root) check_reduced(&world->out[p][0], n, root);
+        else CHECK(!world->out[p][0].valid);
+    }
+    free(world);
+}
+
+/* Direct plans: every edge carries one chunk. wire[from][to]: -1 nothing sent yet, -2 taken. */
+static void check_direct(enum collective collective, int n, int root)
+{
+    static int wire[MOST_RANKS][MOST_RANKS], kept[MOST_RANKS][MOST_RANKS];
+    int step[MOST_RANKS] = {0}, left = n;
+    memset(wire, -1, sizeof wire);
+    memset(kept, -1, sizeof kept); /* kept[p][c]: whose data position p has as its chunk c, and which chunk of theirs: from · n + chunk */
+    while (left > 0) {
+        bool moved = false;
+        for (int p = 0; p < n; p++) {
+            struct plan plan = plan_make(collective, n, p, root);
+            if (step[p] == plan.steps) continue;
+            struct plan_step at = plan_step_at(&plan, step[p]);
+            if (at.from >= 0 && wire[at.from][p] < 0) continue;
+            if (at.primitive == PRIMITIVE_COPY) kept[p][at.chunk] = p * n + at.chunk;
+            if (at.from >= 0) {
+                kept[p][at.chunk] = wire[at.from][p];
+                wire[at.from][p] = -2;
+            }
+            if (at.to >= 0) {
+                CHECK(wire[p][at.to] == -1 && at.to != p);
+                wire[p][at.to] = p * n + at.chunk;
+            }
+            moved = true;
+            if (++step[p] == plan.steps) left--;
+        }
+        if (!CHECK(moved)) return;
+    }
+    for (int p = 0; p < n; p++)
+        for (int c = 0; c < n; c++) {
+            CHECK(wire[p][c] < 0); /* nothing is left on the way */
+            int expected = collective == COLLECTIVE_SCATTER     ? (c == p ? root * n + p : -1)
+                           : collective == COLLECTIVE_GATHER ? (p == root ? c * n + c : -1)
+                                                             : c * n + p;
+            CHECK(kept[p][c] == expected);
+        }
+}
+
+static void check_pair(int n, int from, int to)
+{
+    struct plan send = plan_make(COLLECTIVE_SEND, n, from, to), recv = plan_make(COLLECTIVE_RECV, n, to, from);
+    struct plan_step out = plan_step_at(&send, 0), in = plan_step_at(&recv, 0);
+    CHECK(send.steps == 1 && recv.steps == 1 && send.chunks == 1 && recv.chunks == 1);
+    CHECK(out.primitive == PRIMITIVE_SEND && out.to == to && in.primitive == PRIMITIVE_RECV && in.from == from);
+}
+
 /* The executor's order (operation.h): blocks of W slices, each step over the block, items strictly in order, 2W slots. */
 static void check_slots(enum collective collective, int n, int in_flight, int slices)
 {
@@ -184,11 +244,20 @@ int main(void)
 {
     for (int n = 1; n <= MOST_RANKS; n++) {
         for (int c = 0; c < COLLECTIVE_COUNT; c++) {
-            if (c != COLLECTIVE_BROADCAST) check_collective((enum collective)c, n);
-            check_slots((enum collective)c, n, 1, 5);
-            check_slots((enum collective)c, n, 4, 11);
+            enum collective collective = (enum collective)c;
+            if (!collective_is_on_ring(collective)) continue;
+            if (!collective_is_rooted(collective)) check_collective(collective, n);
+            check_slots(collective, n, 1, 5);
+            check_slots(collective, n, 4, 11);
         }
-        for (int root = 0; root < n; root++) check_broadcast(n, root);
+        for (int root = 0; root < n; root++) {
+            check_broadcast(n, root);
+            check_reduce(n, root);
+            check_direct(COLLECTIVE_SCATTER, n, root);
+            check_direct(COLLECTIVE_GATHER, n, root);
+            check_pair(n, root, n - 1 - root);
+        }
+        check_direct(COLLECTIVE_ALL_TO_ALL, n, 0);
     }
     for (int c = 0; c < COLLECTIVE_COUNT; c++) {
         enum collective found;

@@ -9,7 +9,9 @@
  *   64           64             attached              producer, once
  *   4096         64             tail                  producer (release)
  *   8192         64             head                  consumer (release); a page of the producer's, which touches it first
+ *   8256         64             head of the lines     consumer (release)
  *   12288        S·32           records               producer
+ *   next page    L·line_bytes   lines (lines.h)       producer
  *   next page    S·slot_bytes   slots                 producer
  *
  * tail and head are on lines of their own: each is written by one core and polled by the other.
@@ -30,6 +32,7 @@
 #define ATTACHED_AT    64
 #define TAIL_AT        (1 * PAGE)
 #define HEAD_AT        (2 * PAGE)
+#define LINES_HEAD_AT  (HEAD_AT + 64)
 #define RECORDS_AT     (3 * PAGE)
 #define SEGMENT_MAGIC  0x72696e6773686d31u /* "ringshm1" */
 
@@ -59,9 +62,14 @@ struct shm_edge {
 
 static size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-static size_t slots_at(const struct edge_config *config)
+static size_t lines_at(const struct edge_config *config)
 {
     return RECORDS_AT + round_up(config->slot_count * sizeof(struct fifo_record), PAGE);
+}
+
+static size_t slots_at(const struct edge_config *config)
+{
+    return lines_at(config) + round_up(LINES_COUNT * config->line_bytes, PAGE);
 }
 
 static size_t segment_bytes(const struct edge_config *config)
@@ -75,6 +83,9 @@ static void fifo_map(struct edge *edge, unsigned char *segment)
     edge->fifo.records = (struct fifo_record *)(segment + RECORDS_AT);
     edge->fifo.tail = (uint64_t *)(segment + TAIL_AT);
     edge->fifo.head = (uint64_t *)(segment + HEAD_AT);
+    edge->lines.entry_bytes = edge->config.line_bytes;
+    edge->lines.head = (uint64_t *)(segment + LINES_HEAD_AT);
+    if (edge->config.line_bytes > 0) edge->lines.entries = segment + lines_at(&edge->config);
 }
 
 /* Before the segment is attached the producer looks at a head of its own, which says that no slot is free. */

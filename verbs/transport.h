@@ -31,6 +31,7 @@
 #include "verbs/bootstrap.h"
 #include "verbs/device.h"
 #include "verbs/fifo.h"
+#include "verbs/lines.h"
 #include "verbs/status.h"
 
 #ifdef __cplusplus
@@ -46,6 +47,7 @@ struct edge_config {
     uint64_t key;        /* names this edge among all edges between these two ranks; same on both sides */
     size_t slot_bytes;   /* a multiple of 64; same on both sides */
     uint64_t slot_count; /* a power of two; same on both sides */
+    size_t line_bytes;   /* of an entry of lines.h, a multiple of 64, where the transport has them; 0: none wanted. Same on both sides */
     uint64_t start;      /* first step: 0, or near the wrap in tests; same on both sides */
     struct bootstrap *bootstrap;
     struct device *device; /* whose account counts the slots */
@@ -66,7 +68,8 @@ enum edge_phase { EDGE_OFFERED, EDGE_CONNECTING, EDGE_READY };
 typedef void *(*edge_landing)(void *context, uint64_t step, uint64_t bytes, uint64_t tag);
 
 struct edge {
-    struct fifo fifo; /* the executors' view: valid from edge_open() on */
+    struct fifo fifo;   /* the executors' view: valid from edge_open() on */
+    struct lines lines; /* the same for small messages: entries NULL while the edge is not ready, and where there are none */
     struct edge_config config;
     const struct transport *transport;
     enum edge_phase phase;

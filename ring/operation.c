@@ -1,0 +1,158 @@
+/* operation: what an operation is, whatever runs it: its chunks, its word for the wire, its words for people.
+ *
+ *   tag, one word in every slice     bits 0–15    sequence of the communicator        0 of sends and receives
+ *                                    16–23        collective                          send for both ends
+ *                                    24–27, 28–31 dtype, redop
+ *                                    32–39        root, mod 256                       0 of sends and receives
+ *                                    40–62        count where it fits and is all that cuts the buffer, else a hash of all that does
+ *                                    63           it is a hash
+ */
+#include "ring/operation.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "ring/comm.h"
+#include "ring/exchange.h"
+
+#define COUNT_BITS 23
+
+void operation_chunk(size_t *begin, size_t *count, const struct operation *operation, int c)
+{
+    int n = operation->reduction.nranks;
+    if (operation->begins != NULL) {
+        *begin = operation->begins[c];
+        *count = operation->begins[c + 1] - *begin;
+    } else if (collective_chunks(operation->collective, n) == 1) {
+        *begin = 0;
+        *count = operation->count;
+    } else if (operation->stride == 0) {
+        *begin = ring_chunk_begin(operation->count, n, c);
+        *count = operation->count / (size_t)n + ((size_t)c < operation->count % (size_t)n);
+    } else {
+        *begin = (size_t)c * operation->stride;
+        *count = operation->count;
+    }
+}
+
+static bool between_two(enum collective collective)
+{
+    return collective == COLLECTIVE_SEND || collective == COLLECTIVE_RECV;
+}
+
+static uint64_t count_word(const struct operation *operation)
+{
+    if (operation->count < (uint64_t)1 << COUNT_BITS && operation->begins == NULL &&
+        (operation->stride == 0 || operation->stride == operation->count))
+        return operation->count;
+    uint64_t hash = (operation->count * 0x9e3779b97f4a7c15u) ^ (operation->stride * 0xc2b2ae3d27d4eb4fu);
+    for (int c = 0; operation->begins != NULL && c <= operation->reduction.nranks; c++)
+        hash = (hash ^ operation->begins[c]) * 0x9e3779b97f4a7c15u;
+    return (uint64_t)1 << COUNT_BITS | hash >> (64 - COUNT_BITS);
+}
+
+uint64_t operation_tag(const struct operation *operation)
+{
+    uint64_t what = between_two(operation->collective) /* ranks count their sends and receives for themselves */
+                        ? (uint64_t)COLLECTIVE_SEND << 16
+                        : (operation->sequence & 0xffff) | (uint64_t)operation->collective << 16 |
+                              ((uint64_t)operation->root & 0xff) << 32;
+    return what | (uint64_t)operation->reduction.dtype << 24 | (uint64_t)operation->reduction.redop << 28 |
+           count_word(operation) << 40;
+}
+
+/* ---- words ---- */
+
+static void describe(char *text, size_t bytes, enum collective collective, unsigned long long sequence, const char *count,
+    enum dtype dtype, enum redop redop, int root)
+{
+    bool reduces = collective_is_reduction(collective);
+    const char *word = collective == COLLECTIVE_SEND ? "to rank" : collective == COLLECTIVE_RECV ? "from rank" : "root";
+    char at_root[32] = "";
+    if (collective_is_rooted(collective) && root >= 0) snprintf(at_root, sizeof at_root, ", %s %d", word, root);
+    snprintf(text, bytes, "%s #%llu (%s %s%s%s%s)", collective_name(collective), sequence, count, dtype_name(dtype),
+        reduces ? ", " : "", reduces ? redop_name(redop) : "", at_root);
+}
+
+void operation_describe(char *text, size_t bytes, const struct operation *operation)
+{
+    char count[24];
+    snprintf(count, sizeof count, "%zu", operation->count);
+    describe(text, bytes, operation->collective, (unsigned long long)operation->sequence, count, operation->reduction.dtype,
+        operation->reduction.redop, operation->root);
+}
+
+bool operation_describe_tag(char *text, size_t bytes, uint64_t tag)
+{
+    enum collective collective = (enum collective)(tag >> 16 & 0xff);
+    enum dtype dtype = (enum dtype)(tag >> 24 & 0xf);
+    enum redop redop = (enum redop)(tag >> 28 & 0xf);
+    if ((unsigned)collective >= COLLECTIVE_COUNT || (unsigned)dtype >= DTYPE_COUNT || (unsigned)redop >= REDOP_COUNT)
+        return false;
+    char count[24] = "another count of";
+    if (tag >> 63 == 0) snprintf(count, sizeof count, "%llu", (unsigned long long)(tag >> 40));
+    describe(text, bytes, collective, tag & 0xffff, count, dtype, redop,
+        collective == COLLECTIVE_SEND ? -1 : (int)(tag >> 32 & 0xff));
+    return true;
+}
+
+enum status operation_mismatch(const struct operation *operation, int other, uint64_t tag)
+{
+    char mine[160], theirs[160];
+    int self = comm_name(operation->comm, operation->comm->rank), peer = comm_name(operation->comm, other);
+    operation_describe(mine, sizeof mine, operation);
+    if (!operation_describe_tag(theirs, sizeof theirs, tag))
+        return FAIL(STATUS_DATA, "rank %d: %s: rank %d sent a slice of no operation (tag %llx)", self, mine, peer,
+            (unsigned long long)tag);
+    return FAIL(STATUS_DATA, "rank %d calls %s, but rank %d calls %s: all ranks must call the same collectives with the same "
+        "arguments in the same order", self, mine, peer, theirs);
+}
+
+enum status operation_check_slice(
+    const struct operation *operation, int from, uint64_t tag, uint64_t bytes, size_t expected_bytes)
+{
+    if (tag != operation->tag) return operation_mismatch(operation, from, tag);
+    if (bytes == expected_bytes) return STATUS_OK;
+    char mine[160];
+    operation_describe(mine, sizeof mine, operation);
+    return FAIL(STATUS_DATA, "rank %d: %s: rank %d sent a slice of %llu bytes, expected %zu: the counts or tunables of the two "
+        "ranks differ", comm_name(operation->comm, operation->comm->rank), mine, comm_name(operation->comm, from),
+        (unsigned long long)bytes, expected_bytes);
+}
+
+void operation_describe_wait(char *text, size_t bytes, int *rank, const struct operation *operation)
+{
+    *rank = -1;
+    snprintf(text, bytes, "its turn");
+    if (operation->begun && operation->exchanges) {
+        exchange_describe_wait(text, bytes, rank, operation);
+        return;
+    }
+    for (int channel = 0; channel < operation->cursor_count; channel++) {
+        const struct cursor *cursor = &operation->room->cursors[channel];
+        if (cursor->waits_for < 0) continue;
+        const struct edge *edge = cursor->wait == CURSOR_WAITS_DATA ? cursor->consumer : cursor->producer;
+        const char *what = edge != NULL && edge->phase != EDGE_READY ? "the connection with"
+                           : cursor->wait == CURSOR_WAITS_DATA       ? "data from"
+                           : cursor->wait == CURSOR_WAITS_ROOM       ? "room at"
+                                                                     : "the last bytes to leave for";
+        *rank = cursor->waits_for;
+        snprintf(text, bytes, "%s rank %d (step %d of %d, slice %zu of %zu, %s)", what, comm_name(operation->comm, *rank), cursor->at.step + 1,
+            cursor->plan.steps, cursor->at.block + cursor->at.slice + 1, cursor->slices,
+            edge != NULL ? edge->transport->name : "no edge");
+        return;
+    }
+}
+
+/* ---- order ---- */
+
+/* Operations of a communicator run one after another, since they share edges; those of a group only where they share one: rings
+ * with rings, direct collectives with all that is direct, sends and receives with those to or from the same peer. */
+bool operation_must_follow(const struct operation *operation, const struct operation *older)
+{
+    if (operation->group == 0 || older->group != operation->group) return true;
+    bool ring = collective_is_on_ring(operation->collective), older_ring = collective_is_on_ring(older->collective);
+    if (ring != older_ring) return false;
+    if (!between_two(operation->collective) || !between_two(older->collective)) return true;
+    return operation->collective == older->collective && operation->root == older->root;
+}

@@ -1,0 +1,106 @@
+/* trace: what this rank did when: every step of every slice, and every wait, as events of a fixed buffer.
+ *
+ *     struct trace *trace;
+ *     TRY(trace_open(&trace, 1 << 16));
+ *     ring_comm_trace(comm, trace);            from the next operation on; NULL: no more
+ *     TRY(ring_all_reduce(…));
+ *     TRY(trace_gather(&all, trace, bootstrap));   collective: rank 0 holds everybody's, on one clock
+ *
+ * Without a trace a step costs one predictable branch; with one, two readings of the clock. When the buffer is
+ * full, later events are counted and dropped. Operations of one communicator run one after another, so nobody
+ * else writes meanwhile.
+ *
+ * Clocks. Ranks of one host read the same clock. A rank of another host asks rank 0 for its time several times;
+ * the answer that came back fastest says how far the clocks differ, to within half of its round trip.
+ *
+ *   rank r   t0 ──── ask ────► rank 0: T        offset = T − (t0 + t1) / 2
+ *            t1 ◄── answer ───
+ */
+#ifndef RING_TRACE_H
+#define RING_TRACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ring/plan.h"
+#include "verbs/bootstrap.h"
+#include "verbs/clock.h"
+#include "verbs/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ring_comm;
+
+enum trace_kind {
+    TRACE_STEP,      /* a primitive on one slice */
+    TRACE_WAIT_DATA, /* nothing to do but wait for a slice to arrive */
+    TRACE_WAIT_ROOM, /* or for a slot to become free at the receiver */
+    TRACE_KINDS
+};
+
+struct trace_event {
+    int64_t begin_ns, end_ns; /* clock_ns() of this rank; after trace_gather() of rank 0 */
+    uint64_t bytes;           /* of the slice; 0 in waits */
+    uint64_t slice;           /* of the chunk */
+    uint32_t sequence;        /* of the operation */
+    int32_t step, chunk;
+    int32_t from, to; /* ranks; -1: nobody */
+    uint8_t kind, channel, collective, primitive;
+};
+
+struct trace; /* own; one rank's, one thread at a time */
+
+/* Room for `events`. errors: SYSTEM. close accepts NULL. */
+MUST_CHECK enum status trace_open(struct trace **trace, size_t events);
+void trace_close(struct trace *trace);
+
+/* Forgets what it holds. */
+void trace_clear(struct trace *trace);
+const struct trace_event *trace_events(const struct trace *trace, size_t *count, uint64_t *dropped);
+
+/* Operations that begin from now on are traced; NULL: none. The trace must outlive them. Between operations
+ * only. */
+void ring_comm_trace(struct ring_comm *comm, struct trace *trace);
+
+/* ---- the executor's side; trace may be NULL ---- */
+
+/* Now, or 0 without a trace. */
+static inline int64_t trace_now(const struct trace *trace)
+{
+    return trace == NULL ? 0 : clock_ns();
+}
+
+/* A channel begins to wait, or still waits. */
+void trace_wait(struct trace *trace, enum trace_kind kind, int channel);
+
+/* A step is done: ends the channel's wait, if it waited, at begin_ns, and adds the step. The event's times,
+ * kind and channel are set here; the rest is the caller's. */
+void trace_step(struct trace *trace, int channel, int64_t begin_ns, const struct trace_event *event);
+
+/* ---- all ranks ---- */
+
+/* Everybody's events on rank 0, by rank. */
+struct trace_all {
+    int nranks;
+    size_t *begins; /* [nranks + 1]: events[begins[r]] is rank r's first */
+    struct trace_event *events;
+    uint64_t dropped; /* by all ranks */
+    int64_t first_ns; /* the earliest begin */
+};
+
+/* collective. On other ranks than 0 *all is empty. errors: SYSTEM, and the bootstrap's. free accepts an empty
+ * one. */
+MUST_CHECK enum status trace_gather(
+    struct trace_all *all, const struct trace *trace, struct bootstrap *bootstrap);
+void trace_all_free(struct trace_all *all);
+
+/* How far rank 0's clock is ahead of this one's: 0 on its host. collective. */
+MUST_CHECK enum status trace_clock_offset(int64_t *offset_ns, struct bootstrap *bootstrap);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

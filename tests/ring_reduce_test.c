@@ -1,0 +1,171 @@
+/* ring/reduce: every dtype and operation against the plain oracle, to the bit, with every pair of hard values: limits,
+ * overflow, infinities, NaN, subnormals. Odd counts, pointers one element past an aligned address, dst as wire, as own,
+ * or apart.
+ * ctest: timeout=60
+ */
+#include "ring/reduce.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/harness/harness.h"
+#include "tests/reduce_oracle.h"
+
+#define MOST      2003
+#define GUARD     64
+#define SENTINEL  0x5c
+
+enum place { APART, OVER_WIRE, OVER_OWN, PLACES };
+
+/* Element i: hard values first, every pair of them within HARD·HARD elements; then anything. */
+static const double hard_reals[] = {0.0, -0.0, 1, -1, 3, -7.5, 0x1p-24, -0x1p-24, 0x1.8p-25, 0x1p-14, 0x1p-126,
+    0x1p-133, 0x1p-149, 65504, -65504, 65519, 65520, 257, 2049, 0.1, 3.3e38, -3.3e38, 1e300, INFINITY, -INFINITY, NAN};
+#define HARD (sizeof hard_reals / sizeof *hard_reals)
+static const int64_t hard_wholes[HARD] = {0, 1, -1, 2, 3, -7, 100, 127, -128, 128, 255, 256, INT32_MAX, INT32_MIN,
+    UINT32_MAX, (int64_t)UINT32_MAX + 1, INT64_MAX, INT64_MIN, INT64_MIN + 1,
+    0x5555555555555555, 85, -86, 63, 64, -64, 46341};
+
+static uint64_t mixed(uint64_t x)
+{
+    x = (x ^ x >> 31) * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9u;
+    return x ^ x >> 32;
+}
+
+static struct number element_at(size_t i, bool second, enum dtype dtype)
+{
+    size_t hard = second ? i / HARD : i % HARD;
+    uint64_t random = mixed(2 * i + second + 1);
+    bool is_hard = i < HARD * HARD;
+    struct number x = {is_hard ? hard_reals[hard] : ((double)random / 0x1p63 - 1) * 300,
+        is_hard ? hard_wholes[hard] : (__int128)(int64_t)random};
+    if (dtype_is_integer(dtype)) x.real = 0;
+    else x.whole = 0;
+    return oracle_fit(x, dtype);
+}
+
+struct buffers {
+    unsigned char *base[3];
+    unsigned char *dst, *wire, *own; /* one element past an address of 64 */
+    size_t bytes;
+};
+
+static unsigned char *place_at(struct buffers *buffers, int which, size_t element)
+{
+    return buffers->base[which] + GUARD + element;
+}
+
+static void buffers_fill(struct buffers *buffers, size_t count, enum dtype dtype, enum place place)
+{
+    size_t element = dtype_bytes(dtype);
+    buffers->bytes = count * element;
+    for (int i = 0; i < 3; i++) memset(buffers->base[i], SENTINEL, (MOST + 1) * 8 + 2 * GUARD);
+    buffers->wire = place_at(buffers, 0, element);
+    buffers->own = place_at(buffers, 1, element);
+    buffers->dst = place_at(buffers, 2, element);
+    if (place == OVER_WIRE) buffers->dst = buffers->wire;
+    if (place == OVER_OWN) buffers->dst = buffers->own;
+    for (size_t i = 0; i < count; i++) {
+        oracle_store(buffers->wire + i * element, element_at(i, false, dtype), dtype);
+        oracle_store(buffers->own + i * element, element_at(i, true, dtype), dtype);
+    }
+}
+
+/* Elements that differ from what combine (or, of own alone, scale) should give, and bytes around dst that changed. */
+static size_t count_wrong(
+    const struct buffers *buffers, size_t count, const struct reduction *reduction, bool combined)
+{
+    size_t wrong = 0, element = dtype_bytes(reduction->dtype);
+    for (size_t i = 0; i < count; i++) {
+        unsigned char want[8];
+        struct number own = oracle_scale(element_at(i, true, reduction->dtype), reduction->dtype, reduction->redop,
+            reduction->nranks, reduction->premul);
+        struct number result = oracle_fit(own, reduction->dtype);
+        if (combined)
+            result = oracle_combine(element_at(i, false, reduction->dtype), own, reduction->dtype, reduction->redop);
+        oracle_store(want, result, reduction->dtype);
+        wrong += !oracle_equal(want, buffers->dst + i * element, reduction->dtype);
+    }
+    for (size_t i = 1; i <= GUARD; i++) wrong += buffers->dst[-(ptrdiff_t)i] != SENTINEL;
+    for (size_t i = 0; i < GUARD; i++) wrong += buffers->dst[buffers->bytes + i] != SENTINEL;
+    return wrong;
+}
+
+static void check_combine(struct buffers *buffers, const struct reduction *reduction)
+{
+    static const size_t counts[] = {0, 1, 2, 7, 31, 33, 129, MOST};
+    enum dtype dtype = reduction->dtype;
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+        for (int place = 0; place < PLACES; place++) {
+            size_t count = counts[c];
+            buffers_fill(buffers, count, dtype, (enum place)place);
+            reduce_combine(buffers->dst, buffers->wire, buffers->own, count, reduction);
+            size_t wrong = count_wrong(buffers, count, reduction, true);
+            CHECK_MSG(wrong == 0, "%s %s count %zu, place %d, %d ranks, scalar %g: %zu wrong",
+                redop_name(reduction->redop), dtype_name(dtype), count, place, reduction->nranks, reduction->premul,
+                wrong);
+            if (!reduce_scales(reduction) || place == OVER_WIRE) continue;
+            buffers_fill(buffers, count, dtype, (enum place)place);
+            reduce_scale(buffers->dst, buffers->own, count, reduction);
+            wrong = count_wrong(buffers, count, reduction, false);
+            CHECK_MSG(wrong == 0, "scale for %s %s count %zu, place %d: %zu wrong", redop_name(reduction->redop),
+                dtype_name(dtype), count, place, wrong);
+        }
+}
+
+static void check_finish(struct buffers *buffers, const struct reduction *reduction)
+{
+    enum dtype dtype = reduction->dtype;
+    bool finishes = reduction->redop == REDOP_AVG && dtype_is_integer(dtype) && reduction->nranks > 1;
+    CHECK(reduce_finishes(reduction) == finishes);
+    if (!finishes) return;
+    size_t wrong = 0, element = dtype_bytes(dtype);
+    buffers_fill(buffers, MOST, dtype, OVER_OWN);
+    reduce_finish(buffers->dst, MOST, reduction);
+    for (size_t i = 0; i < MOST; i++) {
+        struct number want = oracle_finish(element_at(i, true, dtype), dtype, REDOP_AVG, reduction->nranks);
+        wrong += want.whole != oracle_load(buffers->dst + i * element, dtype).whole;
+    }
+    CHECK_MSG(wrong == 0, "finish %s, %d ranks: %zu wrong", dtype_name(dtype), reduction->nranks, wrong);
+}
+
+/* What a scalar of premul_sum becomes in integers. */
+static void check_scalars(void)
+{
+    static const struct {
+        double scalar;
+        uint64_t whole;
+    } cases[] = {{0, 0}, {-0.0, 0}, {0.99, 0}, {-0.99, 0}, {1, 1}, {2.9, 2}, {-2.9, -(uint64_t)2}, {300, 300},
+        {0x1p52 + 1, ((uint64_t)1 << 52) + 1}, {-0x1p53, -((uint64_t)1 << 53)}, {0x1p63, (uint64_t)1 << 63},
+        {-0x1p63, (uint64_t)1 << 63}, {0x1p64, 0}, {0x1.8p64, (uint64_t)1 << 63}, {0x1.0000000000001p64, 1 << 12},
+        {0x1.0000000000001p115, (uint64_t)1 << 63}, {0x1.0000000000001p116, 0}, {0x1p200, 0}, {5e-324, 0},
+        {INFINITY, 0}, {-INFINITY, 0}, {NAN, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int d = 0; d <= DTYPE_UINT64; d++) {
+            struct reduction reduction = {(enum dtype)d, REDOP_PREMUL_SUM, 1, cases[i].scalar};
+            uint64_t x = 1, found = 0;
+            CHECK(reduce_scales(&reduction));
+            reduce_scale(&found, &x, 1, &reduction);
+            CHECK_MSG(memcmp(&found, &cases[i].whole, dtype_bytes((enum dtype)d)) == 0, "%s scalar %g gave %llx",
+                dtype_name((enum dtype)d), cases[i].scalar, (unsigned long long)found);
+        }
+}
+
+int main(void)
+{
+    static const int nranks[] = {1, 2, 3, 7, 200};
+    static const double scalars[] = {1, 0.5, -3, 300, 1e-3};
+    struct buffers buffers = {0};
+    for (int i = 0; i < 3; i++) buffers.base[i] = aligned_alloc(64, ((MOST + 1) * 8 + 2 * GUARD + 63) / 64 * 64);
+    for (int d = 0; d < DTYPE_COUNT; d++)
+        for (int op = 0; op < REDOP_COUNT; op++)
+            for (int i = 0; i < 5; i++) {
+                struct reduction reduction = {(enum dtype)d, (enum redop)op, nranks[i], scalars[i]};
+                if (op == REDOP_AVG && reduction.nranks == 1) CHECK(!reduce_scales(&reduction));
+                else if (op == REDOP_AVG || op == REDOP_PREMUL_SUM || i == 0) check_combine(&buffers, &reduction);
+                check_finish(&buffers, &reduction);
+            }
+    check_scalars();
+    for (int i = 0; i < 3; i++) free(buffers.base[i]);
+    return test_result();
+}
