@@ -1,10 +1,10 @@
 /* collective_bench: `ringzero bench COLLECTIVE` measures one collective over a range of sizes.
  *
- * A row is one size: the operation is checked (every element of the output, beyond it, and that the
- * input of an out-of-place call stayed), then timed, out of place and in place. Its time is the
- * mean of -n operations in a row, of the slowest rank.
+ * A row is one size: the operation is checked (every element of the output, beyond it, and that the input of an
+ * out-of-place call stayed), then timed, out of place and in place. Its time is the mean of -n operations in a
+ * row, of the slowest rank; with -I each operation is timed by itself.
  *
- *   size    of the whole array, also for reduce_scatter and all_gather, whose count is one part
+ *   size    of the whole array, also where count is one rank's part
  *   algbw   size / time
  *   busbw   algbw · factor: what each rank's link carries, comparable between collectives
  *
@@ -15,143 +15,39 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/collective_call.h"
 #include "bench/collective_options.h"
 #include "bench/job.h"
 #include "bench/limit.h"
-#include "bench/pattern.h"
+#include "bench/plot.h"
 #include "bench/programs.h"
 #include "bench/report.h"
+#include "bench/statistics.h"
+#include "bench/trace_files.h"
 #include "verbs/clock.h"
 
 #define DEFAULT_RANKS    2
 #define LIMIT_MOST_BYTES ((size_t)128 << 20)
-#define GUARD_BYTES      64 /* behind every output: must stay poisoned */
-
-/* ---- one operation ---- */
-
-struct call {
-    enum collective collective;
-    size_t count;
-    enum dtype dtype;
-    enum redop redop;
-    int root;
-};
+#define TRACE_EVENTS     ((size_t)1 << 17) /* of a rank: 8 MiB */
 
 struct bench {
     const struct bench_options *options;
     struct job *job;
     struct limit limit;
-    struct span a, b; /* the largest array and its guard, each */
-    struct pattern input, expected;
+    struct call_buffers buffers;
+    double *times_ns;         /* [iterations] of one measurement; NULL: only their sum is wanted */
     uint64_t predicted_bytes; /* of all operations so far */
     uint64_t wrong;
     double bus_bw_sum;
     int measurements;
+    struct call last; /* measured */
+    FILE *plot;       /* rank 0's data for --plot, or NULL */
 };
 
-struct place {
-    struct span send, recv;
-    struct span guard; /* what lies behind recv, or behind the array that recv is in */
-};
-
-/* Where the buffers of an operation lie: out of place in a and b, in place in b alone. */
-static struct place place_of(const struct call *call, bool in_place, const struct bench *bench)
+static enum status operate(struct bench *bench, const struct call *call, const struct call_place *place)
 {
-    size_t part = call->count * dtype_bytes(call->dtype);
-    size_t whole = part * (collective_has_parts(call->collective) ? (size_t)bench->job->nranks : 1);
-    size_t send = call->collective == COLLECTIVE_ALL_GATHER ? part : whole;
-    size_t recv = call->collective == COLLECTIVE_REDUCE_SCATTER ? part : whole;
-    size_t own = part * (size_t)bench->job->rank;
-    struct place place = {
-        .send = span_part(in_place ? bench->b : bench->a, in_place && send < whole ? own : 0, send),
-        .recv = span_part(bench->b, in_place && recv < whole ? own : 0, recv),
-        .guard = span_part(bench->b, in_place ? whole : recv, GUARD_BYTES),
-    };
-    return place;
-}
-
-/* Adds what this rank is to send for so many of these operations. */
-static void predict(struct bench *bench, const struct call *call, int operations)
-{
-    const struct job *job = bench->job;
-    int root = call->root < 0 ? 0 : call->root;
-    uint64_t sent = ring_predict_sent_bytes(call->collective, call->count, call->dtype, job->nranks,
-        job->rank, root, ring_comm_order(job->comm, 0));
-    bench->predicted_bytes += (uint64_t)operations * sent;
-}
-
-static enum status operate(
-    const struct bench *bench, const struct call *call, const struct place *place)
-{
-    struct ring_comm *comm = bench->job->comm;
-    size_t count = call->count;
-    enum dtype dtype = call->dtype;
-    switch (call->collective) {
-    case COLLECTIVE_ALL_REDUCE:
-        return ring_all_reduce(place->recv, place->send, count, dtype, call->redop, comm, NULL);
-    case COLLECTIVE_REDUCE_SCATTER:
-        return ring_reduce_scatter(place->recv, place->send, count, dtype, call->redop, comm, NULL);
-    case COLLECTIVE_ALL_GATHER:
-        return ring_all_gather(place->recv, place->send, count, dtype, comm, NULL);
-    case COLLECTIVE_BROADCAST:
-        return ring_broadcast(place->recv, place->send, count, dtype, call->root, comm, NULL);
-    case COLLECTIVE_BARRIER:
-    case COLLECTIVE_COUNT: break;
-    }
-    return FAIL(
-        STATUS_INVALID, "bench: collective %d is none that can be measured", (int)call->collective);
-}
-
-/* ---- right or wrong ---- */
-
-/* Elements of the output that are not what they should be. */
-static uint64_t count_wrong_output(struct bench *bench, const struct call *call,
-    const struct place *place, const struct pattern_key *key)
-{
-    const struct job *job = bench->job;
-    size_t count = call->count;
-    if (call->collective == COLLECTIVE_ALL_GATHER) {
-        uint64_t wrong = 0;
-        size_t part = count * dtype_bytes(call->dtype);
-        for (int r = 0; r < job->nranks; r++) {
-            pattern_input(&bench->expected, r, key);
-            wrong += pattern_count_wrong(
-                (char *)place->recv.ptr + (size_t)r * part, 0, count, &bench->expected);
-        }
-        return wrong;
-    }
-    if (call->collective == COLLECTIVE_BROADCAST) pattern_input(&bench->expected, call->root, key);
-    else pattern_reduced(&bench->expected, key);
-    size_t first = call->collective == COLLECTIVE_REDUCE_SCATTER ? (size_t)job->rank * count : 0;
-    return pattern_count_wrong(place->recv.ptr, first, count, &bench->expected);
-}
-
-/* Runs the operation once on known inputs and poisoned outputs; adds what is wrong on any rank. */
-static enum status check_once(
-    struct bench *bench, const struct call *call, bool in_place, int64_t *wrong)
-{
-    const struct job *job = bench->job;
-    struct place place = place_of(call, in_place, bench);
-    struct pattern_key key = {bench->options->common.seed, job->nranks, call->dtype,
-        collective_reduces(call->collective) ? call->redop : REDOP_MAX};
-    size_t send_count = place.send.bytes / dtype_bytes(call->dtype);
-    size_t output_bytes = (size_t)((char *)place.guard.ptr - (char *)bench->b.ptr) + GUARD_BYTES;
-    bool has_input = call->collective != COLLECTIVE_BROADCAST || job->rank == call->root;
-
-    memset(bench->b.ptr, PATTERN_POISON, output_bytes);
-    pattern_input(&bench->input, job->rank, &key);
-    if (has_input) pattern_fill(place.send.ptr, 0, send_count, &bench->input);
-    predict(bench, call, 1);
-    TRY(operate(bench, call, &place));
-    uint64_t found = count_wrong_output(bench, call, &place, &key);
-    const unsigned char *guard = place.guard.ptr;
-    for (size_t i = 0; i < GUARD_BYTES; i++) found += guard[i] != PATTERN_POISON;
-    if (has_input && !in_place)
-        found += pattern_count_wrong(place.send.ptr, 0, send_count, &bench->input);
-    TRY(job_sum(&found, bench->job));
-    *wrong += (int64_t)found;
-    bench->wrong += found;
-    return STATUS_OK;
+    bench->predicted_bytes += call_predict_sent_bytes(call, bench->job);
+    return call_run(call, place, bench->job);
 }
 
 /* ---- time ---- */
@@ -160,40 +56,55 @@ static enum status check_once(
 static double bus_factor(enum collective collective, int nranks)
 {
     double n = nranks;
-    switch (collective) {
-    case COLLECTIVE_ALL_REDUCE: return 2 * (n - 1) / n;
-    case COLLECTIVE_REDUCE_SCATTER:
-    case COLLECTIVE_ALL_GATHER: return (n - 1) / n;
-    case COLLECTIVE_BROADCAST:
-    case COLLECTIVE_BARRIER:
-    case COLLECTIVE_COUNT: break;
-    }
-    return 1;
+    if (collective == COLLECTIVE_ALL_REDUCE) return 2 * (n - 1) / n;
+    return collective_has_parts(collective) ? (n - 1) / n : 1;
 }
 
-static enum status measure(struct bench *bench, const struct call *call, bool in_place,
-    size_t bytes, struct measurement *measurement)
+/* Times -n operations, as one and, where wanted, one by one; *us is their mean. With a barrier before each (-z)
+ * only what lies between barriers counts, of the rank that was slowest in each. */
+static enum status time_operations(double *us, struct statistics *each, struct bench *bench,
+    const struct call *call, const struct call_place *place)
 {
     const struct bench_options *options = bench->options;
-    *measurement = (struct measurement){.wrong = options->checks > 0 ? 0 : -1};
-    for (int i = 0; i < options->checks; i++)
-        TRY(check_once(bench, call, in_place, &measurement->wrong));
+    struct job *job = bench->job;
+    int64_t start = clock_ns();
+    for (int i = 0; i < options->iterations; i++) {
+        if (options->blocking) TRY(ring_barrier(job->comm, NULL));
+        int64_t began = bench->times_ns != NULL ? clock_ns() : 0;
+        TRY(call_run(call, place, job));
+        if (bench->times_ns != NULL) bench->times_ns[i] = (double)(clock_ns() - began);
+    }
+    *us = (double)(clock_ns() - start) / 1e3 / options->iterations;
+    TRY(job_max(us, job));
+    if (bench->times_ns != NULL) TRY(statistics_of_slowest(each, bench->times_ns, options->iterations, job));
+    if (options->blocking) *us = each->mean_us;
+    return STATUS_OK;
+}
 
-    struct place place = place_of(call, in_place, bench);
+static enum status measure(
+    struct bench *bench, const struct call *call, bool in_place, size_t bytes, struct measurement *measurement)
+{
+    const struct bench_options *options = bench->options;
+    struct job *job = bench->job;
+    *measurement = (struct measurement){.wrong = options->checks > 0 ? 0 : -1};
+    for (int i = 0; i < options->checks; i++) {
+        uint64_t wrong;
+        bench->predicted_bytes += call_predict_sent_bytes(call, job);
+        TRY(call_check(&wrong, call, in_place, options->common.seed, &bench->buffers, job));
+        measurement->wrong += (int64_t)wrong;
+        bench->wrong += wrong;
+    }
+    struct call_place place = call_place(call, in_place, &bench->buffers, job);
     /* In place a sum feeds the next: of zeros it stays zero, else it would grow without end. */
-    memset(bench->b.ptr, 0, bytes);
-    predict(bench, call, options->warmups + options->iterations);
+    memset(bench->buffers.b.ptr, 0, bytes);
     /* Every size warms up by itself: it touches its pages, and the ring learns how to write its slots. */
     for (int i = 0; i < options->warmups; i++) TRY(operate(bench, call, &place));
-    TRY(bootstrap_barrier(bench->job->bootstrap));
-    TRY(ring_barrier(bench->job->comm, NULL)); /* the same, but tight */
-    int64_t start = clock_ns();
-    for (int i = 0; i < options->iterations; i++) TRY(operate(bench, call, &place));
-    double us = (double)(clock_ns() - start) / 1e3 / options->iterations;
-    TRY(job_max(&us, bench->job));
-    measurement->time_us = us;
-    measurement->alg_bw = (double)bytes / us / 1e3;
-    measurement->bus_bw = measurement->alg_bw * bus_factor(call->collective, bench->job->nranks);
+    bench->predicted_bytes += (uint64_t)options->iterations * call_predict_sent_bytes(call, job);
+    TRY(bootstrap_barrier(job->bootstrap));
+    TRY(ring_barrier(job->comm, NULL)); /* the same, but tight */
+    TRY(time_operations(&measurement->time_us, &measurement->each, bench, call, &place));
+    measurement->alg_bw = (double)bytes / measurement->time_us / 1e3;
+    measurement->bus_bw = measurement->alg_bw * bus_factor(call->collective, job->nranks);
     bench->bus_bw_sum += measurement->bus_bw;
     bench->measurements++;
     return STATUS_OK;
@@ -208,15 +119,18 @@ static enum status measure_row(struct bench *bench, const struct call *call)
         .bytes = call->count * parts * dtype_bytes(call->dtype),
         .count = call->count,
         .type = nccl_type_name(call->dtype),
-        .redop = with_op ? redop_name(call->redop) : "none",
+        .redop = with_op ? nccl_op_name(call->redop) : "none",
         .root = call->root,
+        .each = bench->options->each,
+        .in_place = {.time_us = -1, .wrong = -1},
     };
+    bench->last = *call;
     TRY(measure(bench, call, false, row.bytes, &row.out_of_place));
-    TRY(measure(bench, call, true, row.bytes, &row.in_place));
+    if (collective_works_in_place(call->collective)) TRY(measure(bench, call, true, row.bytes, &row.in_place));
     if (job->rank != 0) return STATUS_OK;
-    row.of_limit =
-        (job->nranks == 1 ? row.out_of_place.alg_bw : row.out_of_place.bus_bw) / bench->limit.gbps;
+    row.of_limit = (job->nranks == 1 ? row.out_of_place.alg_bw : row.out_of_place.bus_bw) / bench->limit.gbps;
     report_row(&row);
+    if (bench->plot != NULL && row.bytes > 0) report_row_data(&row, &bench->limit, bench->plot);
     return job->json != NULL ? report_row_json(&row, &bench->limit, job->json) : STATUS_OK;
 }
 
@@ -233,12 +147,13 @@ static enum status sweep(struct bench *bench, struct call call)
         last_count = call.count;
         TRY(measure_row(bench, &call));
     } while (bench_options_next(&bytes, options));
+    if (bench->plot != NULL) fprintf(bench->plot, "\n"); /* ends a line of the picture */
     return STATUS_OK;
 }
 
 static enum status sweep_roots(struct bench *bench, struct call call)
 {
-    bool has_root = call.collective == COLLECTIVE_BROADCAST;
+    bool has_root = collective_has_root(call.collective);
     if (!has_root) call.root = -1;
     if (!has_root || call.root != ALL_ROOTS) return sweep(bench, call);
     for (call.root = 0; call.root < bench->job->nranks; call.root++) TRY(sweep(bench, call));
@@ -251,69 +166,161 @@ static enum status sweep_all(struct bench *bench)
     for (int d = 0; d < DTYPE_COUNT; d++)
         for (int o = 0; o < REDOP_COUNT; o++) {
             bool wanted = collective_reduces(options->collective) ? options->redops[o] : o == 0;
-            struct call call = {
-                options->collective, 0, (enum dtype)d, (enum redop)o, options->root};
+            struct call call = {.collective = options->collective,
+                .algorithm = options->algorithm,
+                .dtype = (enum dtype)d,
+                .redop = (enum redop)o,
+                .root = options->root};
             if (options->dtypes[d] && wanted) TRY(sweep_roots(bench, call));
         }
     return STATUS_OK;
 }
 
+/* ---- the picture, and the trace ---- */
+
+static struct plot plot_of(const struct bench *bench, char title[256])
+{
+    const struct job *job = bench->job;
+    snprintf(title, 256, "%s, %d ranks, %s%s", collective_title(bench->options), job->nranks,
+        ring_comm_transport(job->comm),
+        bench->options->algorithm == ALGORITHM_NAIVE ? ": Reduce + Broadcast" : "");
+    return (struct plot){
+        .file = bench->options->plot,
+        .title = title,
+        .x_label = "size",
+        .y_label = "busbw, GB/s",
+        .x_bytes = true,
+        .series = {{"out of place", 2, PLOT_LINE}, {"in place", 3, PLOT_LINE},
+            {bench->limit.what, 4, PLOT_THIN}},
+    };
+}
+
+static enum status sweep_and_plot(struct bench *bench)
+{
+    char title[256];
+    if (bench->options->plot == NULL || bench->job->rank != 0) return sweep_all(bench);
+    struct plot plot = plot_of(bench, title);
+    bench->plot = plot_open(&plot);
+    if (bench->plot == NULL) return STATUS_SYSTEM;
+    enum status status = sweep_all(bench);
+    if (status == STATUS_OK && bench->measurements > 0) return plot_close(bench->plot, &plot);
+    fclose(bench->plot);
+    return status;
+}
+
+/* The last row's operation once more, out of place, watched. */
+static enum status run_traced(struct bench *bench, struct trace *trace)
+{
+    struct job *job = bench->job;
+    struct call_place place = call_place(&bench->last, false, &bench->buffers, job);
+    TRY(operate(bench, &bench->last, &place));
+    TRY(ring_barrier(job->comm, NULL));
+    ring_comm_trace(job->comm, trace);
+    enum status status = operate(bench, &bench->last, &place);
+    ring_comm_trace(job->comm, NULL);
+    return status;
+}
+
+static enum status trace_last(struct bench *bench)
+{
+    const struct bench_options *options = bench->options;
+    struct job *job = bench->job;
+    struct trace *trace = NULL;
+    struct trace_all all = {0};
+    char title[256];
+    enum status status = STATUS_OK;
+    TRY_GOTO(trace_open(&trace, TRACE_EVENTS));
+    TRY_GOTO(run_traced(bench, trace));
+    TRY_GOTO(trace_gather(&all, trace, job->bootstrap));
+    if (job->rank == 0) {
+        size_t events = all.begins[job->nranks];
+        snprintf(title, sizeof title, "%s of %zu %s on %d ranks over %s", collective_title(options),
+            bench->last.count, dtype_name(bench->last.dtype), job->nranks, ring_comm_transport(job->comm));
+        TRY_GOTO(trace_files_write(options->trace, title, &all));
+        printf("# Trace of the last row   : %zu events in %s and %s.svg%s\n", events, options->trace,
+            options->trace,
+            events > 0 ? ""
+                       : ": a size this small does not run on the ring (RINGZERO_EXCHANGE_BYTES=0 makes it)");
+    }
+fail:
+    trace_close(trace);
+    trace_all_free(&all);
+    return status;
+}
+
+/* ---- the whole run ---- */
+
 static void print_title(const struct bench_options *options)
 {
-    printf("# ringzero %s: %s minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d "
+    printf("# ringzero %s: %s%s minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d "
            "validation: %d\n",
-        RINGZERO_VERSION, collective_name(options->collective), options->min_bytes,
-        options->max_bytes, options->factor > 1 ? options->factor : options->step_bytes,
-        options->factor > 1 ? "factor" : "bytes", options->warmups, options->iterations,
-        options->checks);
+        RINGZERO_VERSION, collective_title(options),
+        options->algorithm == ALGORITHM_NAIVE ? " as Reduce + "
+                                                "Broadcast"
+                                              : "",
+        options->min_bytes, options->max_bytes, options->factor > 1 ? options->factor : options->step_bytes,
+        options->factor > 1 ? "factor" : "bytes", options->warmups, options->iterations, options->checks);
+}
+
+/* I4, and every element right. */
+static enum status judge(struct bench *bench)
+{
+    const struct bench_options *options = bench->options;
+    bool equal;
+    uint64_t measured = call_sent_bytes(options->collective, options->algorithm, bench->job);
+    TRY(report_sent_bytes(&equal, measured, bench->predicted_bytes, bench->job));
+    if (bench->wrong > 0)
+        return FAIL(STATUS_DATA, "%s gave %" PRIu64 " wrong elements, expected 0: see column #wrong",
+            collective_title(options), bench->wrong);
+    if (!equal)
+        return FAIL(STATUS_DATA,
+            "%s sent %" PRIu64 " bytes from here, predicted %" PRIu64 ": a rank's bytes differ from its plan",
+            collective_title(options), measured, bench->predicted_bytes);
+    return STATUS_OK;
 }
 
 static enum status run_with_buffers(struct bench *bench)
 {
     const struct bench_options *options = bench->options;
     struct job *job = bench->job;
-    size_t limit_bytes = bench->a.bytes - GUARD_BYTES;
+    size_t limit_bytes = bench->buffers.a.bytes - CALL_GUARD_BYTES;
     if (limit_bytes > LIMIT_MOST_BYTES) limit_bytes = LIMIT_MOST_BYTES;
+    ring_comm_set_premul(job->comm, pattern_scalar(job->rank));
     if (job->rank == 0) print_title(options);
-    TRY(limit_measure(&bench->limit, bench->a, bench->b, limit_bytes, job));
+    TRY(limit_measure(&bench->limit, bench->buffers.a, bench->buffers.b, limit_bytes, job));
     TRY(report_ranks(&bench->limit, job));
-    if (job->rank == 0) report_columns();
-    TRY(sweep_all(bench));
+    if (job->rank == 0) report_columns(options->each);
+    TRY(sweep_and_plot(bench));
     if (bench->measurements == 0)
         return FAIL(STATUS_INVALID,
-            "no size from -b %zu on, up to -e %zu, is a whole element: choose other steps",
-            options->min_bytes, options->max_bytes);
-
-    bool equal;
-    uint64_t measured = ring_comm_counters(job->comm).sent_bytes[options->collective];
+            "no size from -b %zu on, up to -e %zu, is a whole element: choose other steps", options->min_bytes,
+            options->max_bytes);
     if (job->rank == 0)
-        printf("# Out of bounds values : %" PRIu64 " %s\n# Avg bus bandwidth    : %g\n",
-            bench->wrong, bench->wrong == 0 ? "OK" : "FAILED",
-            bench->bus_bw_sum / bench->measurements);
-    TRY(report_sent_bytes(&equal, measured, bench->predicted_bytes, job));
-    if (bench->wrong > 0)
-        return FAIL(STATUS_DATA,
-            "%s gave %" PRIu64 " wrong elements, expected 0: see column #wrong",
-            collective_name(options->collective), bench->wrong);
-    if (!equal)
-        return FAIL(STATUS_DATA,
-            "%s sent %" PRIu64 " bytes from here, predicted %" PRIu64
-            ": a rank's bytes differ from its plan",
-            collective_name(options->collective), measured, bench->predicted_bytes);
-    return STATUS_OK;
+        printf("# Out of bounds values : %" PRIu64 " %s\n# Avg bus bandwidth    : %g\n", bench->wrong,
+            bench->wrong == 0 ? "OK" : "FAILED", bench->bus_bw_sum / bench->measurements);
+    if (options->trace != NULL) TRY(trace_last(bench));
+    return judge(bench);
 }
 
 static enum status run_bench(struct job *job, void *argument)
 {
     struct bench bench = {.options = argument, .job = job};
-    size_t bytes = bench.options->max_bytes;
+    const struct bench_options *options = bench.options;
+    size_t bytes = options->max_bytes;
     if (bytes < LIMIT_LEAST_BUFFER_BYTES) bytes = LIMIT_LEAST_BUFFER_BYTES;
-    enum status status = memory_alloc(&bench.a, bytes + GUARD_BYTES, MEMORY_WORKSPACE, job->device);
-    if (status == STATUS_OK)
-        status = memory_alloc(&bench.b, bytes + GUARD_BYTES, MEMORY_WORKSPACE, job->device);
-    if (status == STATUS_OK) status = run_with_buffers(&bench);
-    memory_free(&bench.a, MEMORY_WORKSPACE, job->device);
-    memory_free(&bench.b, MEMORY_WORKSPACE, job->device);
+    enum status status = STATUS_OK;
+    if (options->each || options->blocking) {
+        bench.times_ns = calloc((size_t)options->iterations, sizeof *bench.times_ns);
+        if (bench.times_ns == NULL)
+            return FAIL(STATUS_SYSTEM, "no memory for %d times: choose a smaller -n", options->iterations);
+    }
+    TRY_GOTO(memory_alloc(&bench.buffers.a, bytes + CALL_GUARD_BYTES, MEMORY_WORKSPACE, job->device));
+    TRY_GOTO(memory_alloc(&bench.buffers.b, bytes + CALL_GUARD_BYTES, MEMORY_WORKSPACE, job->device));
+    TRY_GOTO(run_with_buffers(&bench));
+fail:
+    memory_free(&bench.buffers.a, MEMORY_WORKSPACE, job->device);
+    memory_free(&bench.buffers.b, MEMORY_WORKSPACE, job->device);
+    free(bench.times_ns);
     return status;
 }
 

@@ -7,14 +7,30 @@
 #define DEFAULT_BYTES ((size_t)32 << 20)
 #define DEFAULT_STEP  ((size_t)1 << 20)
 
-bool collective_reduces(enum collective collective)
-{
-    return collective == COLLECTIVE_ALL_REDUCE || collective == COLLECTIVE_REDUCE_SCATTER;
-}
+#define COLLECTIVES                                                                                                    \
+    "all_reduce, reduce_scatter, all_gather, broadcast, reduce, scatter, gather, all_to_all or send_recv"
+
+bool collective_reduces(enum collective collective) { return collective_is_reduction(collective); }
 
 bool collective_has_parts(enum collective collective)
 {
-    return collective == COLLECTIVE_REDUCE_SCATTER || collective == COLLECTIVE_ALL_GATHER;
+    return collective == COLLECTIVE_REDUCE_SCATTER || collective == COLLECTIVE_ALL_GATHER || collective == COLLECTIVE_SCATTER ||
+           collective == COLLECTIVE_GATHER || collective == COLLECTIVE_ALL_TO_ALL;
+}
+
+bool collective_has_root(enum collective collective)
+{
+    return collective_is_rooted(collective) && collective != COLLECTIVE_SEND;
+}
+
+bool collective_works_in_place(enum collective collective)
+{
+    return collective != COLLECTIVE_ALL_TO_ALL && collective != COLLECTIVE_SEND;
+}
+
+const char *collective_title(const struct bench_options *bench)
+{
+    return bench->collective == COLLECTIVE_SEND ? "send_recv" : collective_name(bench->collective);
 }
 
 /* Bytes of one element, of every rank where there are parts: what sizes are rounded down to. */
@@ -30,7 +46,17 @@ size_t count_of_bytes(size_t bytes, enum collective collective, enum dtype dtype
 
 const char *nccl_type_name(enum dtype dtype)
 {
-    return dtype == DTYPE_FLOAT32 ? "float" : dtype_name(dtype);
+    switch (dtype) {
+    case DTYPE_FLOAT16: return "half";
+    case DTYPE_FLOAT32: return "float";
+    case DTYPE_FLOAT64: return "double";
+    default: return dtype_name(dtype);
+    }
+}
+
+const char *nccl_op_name(enum redop redop)
+{
+    return redop == REDOP_PREMUL_SUM ? "mulsum" : redop_name(redop);
 }
 
 static void take_dtype(const char *text, struct bench_options *bench)
@@ -47,8 +73,10 @@ static void take_redop(const char *text, struct bench_options *bench)
 {
     enum redop redop = REDOP_SUM;
     bool all = strcmp(text, "all") == 0;
+    if (strcmp(text, "mulsum") == 0) text = redop_name(REDOP_PREMUL_SUM);
     if (!all && redop_from_name(&redop, text) != 0)
-        options_refuse(&bench->common, "-o is \"%s\", expected sum, max, avg or all", text);
+        options_refuse(&bench->common,
+            "-o is \"%s\", expected all or one of sum, prod, min, max, avg, premul_sum (mulsum)", text);
     for (int i = 0; i < REDOP_COUNT; i++) bench->redops[i] = all || i == (int)redop;
 }
 
@@ -56,13 +84,24 @@ static void take_collective(const char *text, struct bench_options *bench)
 {
     if (bench->collective_given)
         options_refuse(&bench->common, "found a second collective \"%s\", expected one", text);
-    if (collective_from_name(&bench->collective, text) != 0 ||
-        bench->collective == COLLECTIVE_BARRIER)
-        options_refuse(&bench->common,
-            "collective is \"%s\", expected all_reduce, reduce_scatter, all_gather or broadcast",
-            text);
+    bool known = collective_from_name(&bench->collective, text) == 0;
+    if (strcmp(text, "send_recv") == 0) {
+        bench->collective = COLLECTIVE_SEND;
+    } else if (!known || bench->collective == COLLECTIVE_BARRIER || bench->collective == COLLECTIVE_SEND ||
+               bench->collective == COLLECTIVE_RECV) {
+        options_refuse(&bench->common, "collective is \"%s\", expected " COLLECTIVES, text);
+    }
     bench->collective_given = true;
 }
+
+static void take_algorithm(const char *text, struct bench_options *bench)
+{
+    if (strcmp(text, "ring") != 0 && strcmp(text, "naive") != 0)
+        options_refuse(&bench->common, "--algo is \"%s\", expected ring or naive", text);
+    bench->algorithm = strcmp(text, "naive") == 0 ? ALGORITHM_NAIVE : ALGORITHM_RING;
+}
+
+enum { KEY_ALGORITHM = 0x200, KEY_PLOT, KEY_TRACE };
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
@@ -95,6 +134,11 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         if (strcmp(text, "all") != 0)
             bench->root = (int)options_integer(text, "-r", 0, INT_MAX, common);
         return 0;
+    case 'I': bench->each = true; return 0;
+    case 'z': bench->blocking = options_integer(text, "-z", 0, 1, common) != 0; return 0;
+    case KEY_ALGORITHM: take_algorithm(text, bench); return 0;
+    case KEY_PLOT: bench->plot = text; return 0;
+    case KEY_TRACE: bench->trace = text; return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -108,26 +152,44 @@ static const struct argp_option options[] = {
     {"warmup_iters", 'w', "N", 0, "operations before each measurement, not counted (5)",
         2},
     {"check", 'c', "N", 0, "check every element of N outputs of each row and half; 0: none (1)", 2},
-    {"op", 'o', "OP", 0, "sum (the default), max, avg or all", 3},
-    {"datatype", 'd', "DTYPE", 0, "float32 or float (the default), bfloat16, int32 or all", 3},
-    {"root", 'r', "RANK", 0, "of broadcast (0), or all", 3},
+    {"op", 'o', "OP", 0,
+        "sum (the default), prod, min, max, avg, premul_sum (every even rank's input times 2) or all",
+        3},
+    {"datatype", 'd', "DTYPE", 0,
+        "float32 or float (the default), float64 (double), float16 (half), bfloat16, int8, uint8, "
+        "int32, uint32, int64, uint64 or all",
+        3},
+    {"root", 'r', "RANK", 0, "of broadcast, reduce, scatter and gather (0), or all", 3},
+    {"algo", KEY_ALGORITHM, "NAME", 0, "of all_reduce: ring (the default), or naive: Reduce to rank 0, then "
+        "Broadcast", 3},
+    {"each", 'I', NULL, 0, "time operations one by one: adds columns p50, p99 and coefficient of variation", 4},
+    {"blocking", 'z', "0|1", 0, "1: a barrier before each operation, outside its time (0)", 4},
+    {"plot", KEY_PLOT, "FILE.svg", 0, "draw busbw against size, and the limit, by gnuplot; the numbers stay beside, "
+        "in FILE.dat", 4},
+    {"trace", KEY_TRACE, "FILE", 0,
+        "write what each rank did when in one more operation of the last size: for ui.perfetto.dev and "
+            "chrome://tracing, and "
+        "drawn, as FILE.svg", 4},
     {0},
 };
 static const struct argp_child children[] = {{&options_common, 0, "Common options:", 9}, {0}};
 static const struct argp argp = {
     options,
     parse_option,
-    "all_reduce|reduce_scatter|all_gather|broadcast",
-    "Measures a collective: time, bandwidth, right results, and bytes on the wire. Starts 2 ranks "
+    "COLLECTIVE",
+    "Measures a collective: time, bandwidth, right results, and bytes on the wire. COLLECTIVE is " COLLECTIVES
+    " (each rank sends to the next and receives from the one before). Starts 2 ranks "
     "unless --ranks says otherwise, or joins the ranks that torchrun started."
-    "\vColumns are those of nccl-tests. Size is the whole array, also for reduce_scatter and "
-    "all_gather, whose count is one rank's part; counts are not rounded. algbw is size / time, "
+    "\vColumns are those of nccl-tests. Size is the whole array, also where count "
+    "is one rank's part (reduce_scatter, all_gather, scatter, gather, all_to_all); counts are not rounded. algbw is "
+        "size / time, "
     "busbw what each rank's link carries of it. The last column compares busbw (of one rank: "
     "algbw) with what this machine could do at best, measured in the same run: a memory copy by "
     "all ranks at once, or a raw two-way TCP stream.\n\n"
     "Exit code: 0, or 1 when an operation failed, a result was wrong, or bytes sent differ from "
     "the prediction; 2 for bad input.\n\n"
-    "Example:\n  ringzero bench all_reduce --ranks 4 -b 8 -e 128M -f 2",
+    "Examples:\n  ringzero bench all_reduce --ranks 4 -b 8 -e 128M -f 2\n"
+    "  ringzero bench all_reduce --ranks 4 -b 1K -e 64M -f 4 -I --plot busbw.svg --trace ring.json",
     children,
     options_help_filter,
     NULL,
@@ -149,8 +211,9 @@ struct bench_options bench_options_parse(int argc, char **argv)
     };
     options_parse(&argp, argc, argv, &bench.common, &bench);
     if (!bench.collective_given)
-        options_refuse(&bench.common,
-            "no collective given, expected all_reduce, reduce_scatter, all_gather or broadcast");
+        options_refuse(&bench.common, "no collective given, expected " COLLECTIVES);
+    if (bench.algorithm == ALGORITHM_NAIVE && bench.collective != COLLECTIVE_ALL_REDUCE)
+        options_refuse(&bench.common, "--algo is \"naive\", expected ring: only all_reduce has another");
     return bench;
 }
 

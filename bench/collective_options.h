@@ -11,6 +11,12 @@
 
 #define ALL_ROOTS (-1)
 
+/* How an all-reduce is done. */
+enum algorithm {
+    ALGORITHM_RING,
+    ALGORITHM_NAIVE, /* Reduce to rank 0, then Broadcast from it: the textbooks' */
+};
+
 struct bench_options {
     struct options common;
     bool collective_given, min_given, max_given;
@@ -21,6 +27,9 @@ struct bench_options {
     int iterations, warmups, checks; /* -n, -w, -c */
     bool dtypes[DTYPE_COUNT], redops[REDOP_COUNT];
     int root; /* -r, or ALL_ROOTS */
+    bool each, blocking;       /* -I, -z */
+    enum algorithm algorithm;  /* --algo */
+    const char *plot, *trace;  /* files, or NULL */
 };
 
 /* Both end the process with one line and 2 where the input is bad. check: what can only be judged,
@@ -31,16 +40,23 @@ void bench_options_check(struct bench_options *bench, int nranks);
 /* The size after this one; false when it would be beyond the last. */
 bool bench_options_next(size_t *bytes, const struct bench_options *bench);
 
-/* Whether a collective reduces; and whether one side of its call is an array of all ranks' parts,
- * of which count is one. */
+/* Whether a collective reduces; whether a side of its call is an array of all ranks' parts, of which count is one; whether it has
+ * a root to choose; whether it can work in place. */
 bool collective_reduces(enum collective collective);
 bool collective_has_parts(enum collective collective);
+bool collective_has_root(enum collective collective);
+bool collective_works_in_place(enum collective collective);
+
+/* Its name, for people: COLLECTIVE_SEND is measured as "send_recv". */
+const char *collective_title(const struct bench_options *bench);
 
 /* The count of a size, as in the call: rounded down to whole elements, of every rank where there
  * are parts. */
 size_t count_of_bytes(size_t bytes, enum collective collective, enum dtype dtype, int nranks);
 
-/* "float", "bfloat16", "int32": as nccl-tests calls them. */
+/* "int8", …, "half", "bfloat16", "float", "double": as nccl-tests calls them. */
 const char *nccl_type_name(enum dtype dtype);
+/* "sum", …, "avg", "mulsum". */
+const char *nccl_op_name(enum redop redop);
 
 #endif

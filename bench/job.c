@@ -11,14 +11,19 @@
 void job_prepare(struct job *job, const struct options *options, int default_ranks)
 {
     *job = (struct job){.options = options, .config = bootstrap_config_single()};
-    if (launch_from_environment(&job->config, &job->launched) != STATUS_OK)
-        options_refuse(options, "%s", status_text());
+    enum status status = launch_from_environment(&job->config, &job->launched);
+    if (status == STATUS_INVALID) options_refuse(options, "%s", status_text());
+    if (status != STATUS_OK) {
+        fprintf(stderr, "%s: %s\n", options->program, status_text());
+        exit(1);
+    }
+    /* One process under a launcher may start ranks of its own: `srun -n 1 ringzero train --ranks 4`. */
+    if (job->launched && job->config.nranks == 1 && options->ranks > 1) job->launched = false;
     job->nranks = options->ranks > 0 ? options->ranks : default_ranks;
     if (job->launched && options->ranks > 0 && options->ranks != job->config.nranks)
         options_refuse(options,
-            "--ranks is %d but WORLD_SIZE is %d, expected the same: leave --ranks out, or unset "
-            "RANK and WORLD_SIZE",
-            options->ranks, job->config.nranks);
+            "--ranks is %d but %s is %d, expected the same: leave --ranks out, or unset the launcher's variables",
+            options->ranks, launch_size_variable(), job->config.nranks);
     if (job->launched) job->nranks = job->config.nranks;
     if (options->json == NULL || (job->launched && job->config.rank != 0)) return;
     job->json = fopen(options->json, "w");

@@ -5,7 +5,7 @@
  *     if (root >= job.nranks) options_refuse(…);
  *     return job_run(&job, body, &argument);     body runs once on every rank
  *
- * Launched ranks   the process was started by torchrun's variables: it is one rank.
+ * Launched ranks   a launcher's variables are set (verbs/launch.h): the process is one rank.
  * --ranks N        the process starts N ranks by fork() and waits for them; one rank alone is the
  * process itself.
  *
@@ -41,7 +41,8 @@ struct job {
 
 /* Finds out how many ranks there are: from the environment, else --ranks, else default_ranks; and
  * opens --json where this process is or starts rank 0. options must outlive the job. Bad input,
- * also ranks that disagree with the environment, ends the process with one line and 2. */
+ * also ranks that disagree with the environment, ends the process with one line and 2; a launcher that
+ * does not tell where rank 0 is, with 1. */
 void job_prepare(struct job *job, const struct options *options, int default_ranks);
 
 /* Runs body on every rank, between opening and closing bootstrap, device and communicator. Returns

@@ -84,6 +84,7 @@ struct stream_ends {
     int next_rank, prev_rank; /* for messages */
     char *out, *in;           /* CALL_BYTES each, used again and again */
     int timeout_ms;
+    bool sends, receives;
 };
 
 struct endpoint {
@@ -256,7 +257,7 @@ static enum status stream_move(
 static enum status stream_pass(void *context, size_t bytes)
 {
     struct stream_ends *ends = context;
-    size_t to_send = bytes, to_receive = bytes;
+    size_t to_send = ends->sends ? bytes : 0, to_receive = ends->receives ? bytes : 0;
     while (to_send > 0 || to_receive > 0) {
         bool moved;
         TRY(stream_move(&to_send, &to_receive, &moved, ends));
@@ -272,8 +273,8 @@ static enum status stream_pass(void *context, size_t bytes)
     return STATUS_OK;
 }
 
-static enum status measure_stream(
-    struct limit *limit, struct span a, struct span b, size_t bytes, struct job *job)
+enum status limit_measure_stream(
+    struct limit *limit, bool one_way, struct span a, struct span b, size_t bytes, struct job *job)
 {
     enum status status = STATUS_OK;
     int listening = -1, n = job->nranks;
@@ -285,7 +286,10 @@ static enum status measure_stream(
         .out = a.ptr,
         .in = b.ptr,
         .timeout_ms = bootstrap_timeout_ms(job->bootstrap),
+        .sends = !one_way || job->rank == 0,
+        .receives = !one_way || job->rank == 1,
     };
+    limit->what = one_way ? "one-way TCP stream" : "two-way TCP stream";
     struct endpoint *endpoints = calloc((size_t)n, sizeof *endpoints);
     if (endpoints == NULL) return FAIL(STATUS_SYSTEM, "out of memory for %d addresses", n);
     TRY_GOTO(wire(&ends, &listening, endpoints, job));
@@ -299,17 +303,20 @@ fail:
     return status;
 }
 
+enum status limit_measure_copy(
+    struct limit *limit, struct span a, struct span b, size_t bytes, struct job *job)
+{
+    struct copy copy = {a.ptr, b.ptr};
+    limit->what = "memory copy";
+    return measure_passes(limit, copy_pass, &copy, bytes, job);
+}
+
 enum status limit_measure(
     struct limit *limit, struct span a, struct span b, size_t bytes, struct job *job)
 {
     assert(bytes >= LIMIT_LEAST_BUFFER_BYTES && a.bytes >= bytes && b.bytes >= bytes);
     uint64_t tcp_edges = strcmp(ring_comm_transport(job->comm), "tcp") == 0;
     TRY(job_sum(&tcp_edges, job));
-    if (tcp_edges > 0) {
-        limit->what = "two-way TCP stream";
-        return measure_stream(limit, a, b, bytes, job);
-    }
-    struct copy copy = {a.ptr, b.ptr};
-    limit->what = "memory copy";
-    return measure_passes(limit, copy_pass, &copy, bytes, job);
+    if (tcp_edges > 0) return limit_measure_stream(limit, false, a, b, bytes, job);
+    return limit_measure_copy(limit, a, b, bytes, job);
 }

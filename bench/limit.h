@@ -16,7 +16,7 @@
 #define LIMIT_LEAST_BUFFER_BYTES ((size_t)256 << 10)
 
 struct limit {
-    const char *what; /* "memory copy" or "two-way TCP stream" */
+    const char *what; /* "memory copy", "two-way TCP stream" or "one-way TCP stream" */
     size_t bytes;     /* of one pass */
     double gbps; /* 1e9 bytes copied, or sent one way, per second and rank: the slowest rank's */
 };
@@ -26,5 +26,12 @@ struct limit {
  * errors: PEER, TIMEOUT (naming the peer), SYSTEM, those of the bootstrap. */
 MUST_CHECK enum status limit_measure(
     struct limit *limit, struct span a, struct span b, size_t bytes, struct job *job);
+
+/* Its two halves, for whoever knows which: copies by all ranks at once; and a stream around the ranks, or from rank 0 to rank 1 alone
+ * (gbps is one direction's in both). */
+MUST_CHECK enum status limit_measure_copy(
+    struct limit *limit, struct span a, struct span b, size_t bytes, struct job *job);
+MUST_CHECK enum status limit_measure_stream(
+    struct limit *limit, bool one_way, struct span a, struct span b, size_t bytes, struct job *job);
 
 #endif

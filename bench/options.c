@@ -19,8 +19,7 @@ enum { KEY_RANKS = 0x100, KEY_TRANSPORT, KEY_DEVICE, KEY_JSON, KEY_LOG, KEY_SEED
 static const struct argp_option common_options[] = {
     {"ranks", KEY_RANKS, "N", 0,
         "start N ranks on this host (under torchrun's variables: must agree with WORLD_SIZE)", 0},
-    {"transport", KEY_TRANSPORT, "NAME", 0,
-        "auto (shm within a host, tcp between hosts), shm or tcp", 0},
+    {"transport", KEY_TRANSPORT, "NAME", 0, "auto (shm within a host, tcp between hosts), shm or tcp", 0},
     {"device", KEY_DEVICE, "NAME", 0, "host", 0},
     {"json", KEY_JSON, "FILE", 0, "write results to FILE as well, one JSON object a line", 0},
     {"log", KEY_LOG, "LEVEL", 0, "warn, info or trace; also RINGZERO_LOG", 0},
@@ -52,8 +51,8 @@ int64_t options_integer(
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (end == text || *end != '\0' || errno != 0 || value < min || value > max)
-        options_refuse(options, "%s is \"%s\", expected a whole number from %lld to %lld", option,
-            text, (long long)min, (long long)max);
+        options_refuse(options, "%s is \"%s\", expected a whole number from %lld to %lld", option, text,
+            (long long)min, (long long)max);
     return value;
 }
 
@@ -68,9 +67,35 @@ size_t options_bytes(const char *text, const char *option, const struct options 
     int shift = suffix == NULL ? 0 : 10 * (int)(suffix - suffixes + 1);
     if (suffix != NULL) end++;
     if (!number || *end != '\0' || value > (unsigned long long)PTRDIFF_MAX >> shift)
-        options_refuse(
-            options, "%s is \"%s\", expected bytes as 1000, 64K, 32M or 1G", option, text);
+        options_refuse(options, "%s is \"%s\", expected bytes as 1000, 64K, 32M or 1G", option, text);
     return (size_t)value << shift;
+}
+
+struct options_range options_range(
+    const char *text, const char *option, bool bytes, int64_t min, int64_t max, const struct options *options)
+{
+    char first[64];
+    const char *dots = strstr(text, "..");
+    snprintf(first, sizeof first, "%.*s", (int)(dots != NULL ? dots - text : (ptrdiff_t)strlen(text)), text);
+    const char *last = dots != NULL ? dots + 2 : first;
+    struct options_range range;
+    range.first = bytes ? (int64_t)options_bytes(first, option, options)
+                        : options_integer(first, option, min, max, options);
+    range.last = bytes ? (int64_t)options_bytes(last, option, options)
+                       : options_integer(last, option, min, max, options);
+    if (range.first > range.last || range.first < min || range.last > max)
+        options_refuse(options, "%s is \"%s\", expected A, or A..B with A at most B, from %lld to %lld", option,
+            text, (long long)min, (long long)max);
+    return range;
+}
+
+static void take_ranks(const char *text, struct options *options)
+{
+    struct options_range range = {0, 0};
+    if (options->takes_range) range = options_range(text, "--ranks", false, 1, OPTIONS_MOST_DRAWN, options);
+    else range.first = range.last = options_integer(text, "--ranks", 1, OPTIONS_MOST_RANKS, options);
+    options->ranks = (int)range.first;
+    options->ranks_last = (int)range.last;
 }
 
 static void take_transport(const char *name, struct options *options)
@@ -91,8 +116,8 @@ _Noreturn static void print_help(struct argp_state *state, const struct options 
     snprintf(name, sizeof name, "%s", options->program);
     state->name = name;
     state->flags &= ~(unsigned)ARGP_NO_ERRS; /* which keeps help quiet, too */
-    argp_state_help(state, stdout,
-        ARGP_HELP_SHORT_USAGE | ARGP_HELP_PRE_DOC | ARGP_HELP_LONG | ARGP_HELP_POST_DOC);
+    argp_state_help(
+        state, stdout, ARGP_HELP_SHORT_USAGE | ARGP_HELP_PRE_DOC | ARGP_HELP_LONG | ARGP_HELP_POST_DOC);
     exit(fflush(stdout) == 0 ? 0 : 1);
 }
 
@@ -102,8 +127,7 @@ _Noreturn static void refuse_option(const struct argp_state *state, const struct
     int next = state->next;
     const char *before = next > 1 ? state->argv[next - 1] : "";
     const char *bad = before[0] == '-' || next >= state->argc ? before : state->argv[next];
-    options_refuse(options,
-        "option \"%s\" is unknown, ambiguous or lacks its value: see `%s --help`", bad,
+    options_refuse(options, "option \"%s\" is unknown, ambiguous or lacks its value: see `%s --help`", bad,
         options->program);
 }
 
@@ -111,14 +135,12 @@ static error_t parse_common(int key, char *text, struct argp_state *state)
 {
     struct options *options = state->input;
     switch (key) {
-    case KEY_RANKS:
-        options->ranks = (int)options_integer(text, "--ranks", 1, 4096, options);
-        return 0;
+    case KEY_RANKS: take_ranks(text, options); return 0;
     case KEY_TRANSPORT: take_transport(text, options); return 0;
     case KEY_DEVICE:
         if (strcmp(text, "host") != 0)
-            options_refuse(options,
-                "--device is \"%s\", expected host: this program was built without others", text);
+            options_refuse(
+                options, "--device is \"%s\", expected host: this program was built without others", text);
         options->device = text;
         return 0;
     case KEY_JSON: options->json = text; return 0;
@@ -126,9 +148,7 @@ static error_t parse_common(int key, char *text, struct argp_state *state)
         if (log_set_level_by_name(text) != 0)
             options_refuse(options, "--log is \"%s\", expected warn, info or trace", text);
         return 0;
-    case KEY_SEED:
-        options->seed = (uint64_t)options_integer(text, "--seed", 0, INT64_MAX, options);
-        return 0;
+    case KEY_SEED: options->seed = (uint64_t)options_integer(text, "--seed", 0, INT64_MAX, options); return 0;
     case 'h': print_help(state, options);
     case ARGP_KEY_ERROR: refuse_option(state, options);
     default: return ARGP_ERR_UNKNOWN;
@@ -140,13 +160,11 @@ const struct argp options_common = {.options = common_options, .parser = parse_c
 char *options_help_filter(int key, const char *text, void *input)
 {
     (void)input;
-    bool note =
-        key == ARGP_KEY_HELP_DUP_ARGS_NOTE; /* "Mandatory arguments to long options are …" */
+    bool note = key == ARGP_KEY_HELP_DUP_ARGS_NOTE; /* "Mandatory arguments to long options are …" */
     return note ? NULL : (char *)(uintptr_t)text;
 }
 
-void options_parse(
-    const struct argp *argp, int argc, char **argv, struct options *common, void *input)
+void options_parse(const struct argp *argp, int argc, char **argv, struct options *common, void *input)
 {
     error_t error = argp_parse(argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, input);
     if (error != 0) options_refuse(common, "options could not be read: %s", strerror(error));

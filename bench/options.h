@@ -16,13 +16,19 @@
 #define BENCH_OPTIONS_H
 
 #include <argp.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#define OPTIONS_MOST_RANKS 4096  /* that can be started */
+#define OPTIONS_MOST_DRAWN 65536 /* that can be reckoned with: where takes_range */
 
 /* The common options, given or not. */
 struct options {
     const char *program;   /* "ringzero bench": starts every message */
     int ranks;             /* --ranks; 0: not given */
+    int ranks_last;        /* of a range A..B, where the program takes one; else as ranks */
+    bool takes_range;      /* set by the program before parsing; then up to most_ranks */
     const char *transport; /* --transport; "auto" */
     const char *device;    /* --device; "host" */
     const char *json;      /* --json; NULL: not given */
@@ -37,8 +43,7 @@ extern const struct argp options_common;
 
 /* Parses all of argv, where input is the program's struct and common lies in it. Ends the process:
  * with 0 after --help, with 2 after bad input. */
-void options_parse(
-    const struct argp *argp, int argc, char **argv, struct options *common, void *input);
+void options_parse(const struct argp *argp, int argc, char **argv, struct options *common, void *input);
 
 /* The help_filter of every program's argp: leaves out a note about getopt's grammar. */
 char *options_help_filter(int key, const char *text, void *input);
@@ -53,5 +58,12 @@ int64_t options_integer(
 
 /* The same for bytes, with an optional suffix: K, M, G are 2^10, 2^20, 2^30. */
 size_t options_bytes(const char *text, const char *option, const struct options *options);
+
+/* "1024", or "2..1024": whole numbers within [min, max], or bytes with suffixes. */
+struct options_range {
+    int64_t first, last;
+};
+struct options_range options_range(
+    const char *text, const char *option, bool bytes, int64_t min, int64_t max, const struct options *options);
 
 #endif

@@ -5,6 +5,7 @@
 #define BENCH_PROGRAMS_H
 
 int bench_main(int argc, char **argv);
+int link_main(int argc, char **argv);
 int show_main(int argc, char **argv);
 int train_main(int argc, char **argv);
 

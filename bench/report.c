@@ -26,8 +26,7 @@ static void print_ring(const struct job *job)
     const struct ring_config *config = ring_comm_config(job->comm);
     const int *order = ring_comm_order(job->comm, 0);
     printf("# Ring:");
-    for (int p = 0; p <= job->nranks; p++)
-        printf("%s %d", p > 0 ? " ►" : "", order[p % job->nranks]);
+    for (int p = 0; p <= job->nranks; p++) printf("%s %d", p > 0 ? " ►" : "", order[p % job->nranks]);
     printf("; %d channel%s, %d slots of ", config->channels, config->channels == 1 ? "" : "s",
         (int)config->slot_count);
     print_bytes(config->slot_bytes);
@@ -37,8 +36,7 @@ static void print_ring(const struct job *job)
 enum status report_ranks(const struct limit *limit, struct job *job)
 {
     struct introduction *all = calloc((size_t)job->nranks, sizeof *all);
-    if (all == NULL)
-        return FAIL(STATUS_SYSTEM, "out of memory for the names of %d ranks", job->nranks);
+    if (all == NULL) return FAIL(STATUS_SYSTEM, "out of memory for the names of %d ranks", job->nranks);
     struct introduction *mine = &all[job->rank];
     mine->pid = (int)getpid();
     gethostname(mine->host, sizeof mine->host - 1);
@@ -47,8 +45,8 @@ enum status report_ranks(const struct limit *limit, struct job *job)
     if (status == STATUS_OK && job->rank == 0) {
         printf("#\n# Using devices\n");
         for (int r = 0; r < job->nranks; r++)
-            printf("#  Rank %2d Pid %6d on %10s device %s, sends over %s\n", r, all[r].pid,
-                all[r].host, job->options->device, all[r].transport);
+            printf("#  Rank %2d Pid %6d on %10s device %s, sends over %s\n", r, all[r].pid, all[r].host,
+                job->options->device, all[r].transport);
         print_ring(job);
         printf("# Limit: %s of ", limit->what);
         print_bytes(limit->bytes);
@@ -60,26 +58,42 @@ enum status report_ranks(const struct limit *limit, struct job *job)
     return status;
 }
 
-void report_columns(void)
+void report_columns(bool each)
 {
+    static const char spread[] = "       p50       p99      cv", units[] = "      (us)      (us)        ";
     printf("#%62s %13s %36s\n", "", "out-of-place", "in-place");
-    printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s %9s\n", "size",
-        "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw",
-        "busbw", "#wrong", "of limit");
-    printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s\n", "(B)", "(elements)",
-        "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)");
+    printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s %9s%s%s\n", "size", "count",
+        "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong",
+        "of limit", each ? spread : "", each ? spread : "");
+    printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s%18s%s%s\n", "(B)", "(elements)", "",
+        "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "", each ? units : "",
+        each ? units : "");
+}
+
+static int decimals(double us)
+{
+    return us >= 10000 ? 0 : us >= 100 ? 1 : 2;
 }
 
 static void print_measurement(const struct measurement *measurement)
 {
     double us = measurement->time_us;
-    printf("  %7.*f  %6.2f  %6.2f  ",
-        us >= 10000 ? 0
-        : us >= 100 ? 1
-                    : 2,
-        us, measurement->alg_bw, measurement->bus_bw);
+    if (us < 0) {
+        printf("  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
+        return;
+    }
+    printf("  %7.*f  %6.2f  %6.2f  ", decimals(us), us, measurement->alg_bw, measurement->bus_bw);
     if (measurement->wrong < 0) printf("%6s", "N/A");
     else printf("%6" PRId64, measurement->wrong);
+}
+
+static void print_each(const struct measurement *measurement)
+{
+    const struct statistics *each = &measurement->each;
+    if (measurement->time_us < 0) printf("  %8s  %8s  %6s", "N/A", "N/A", "N/A");
+    else
+        printf("  %8.*f  %8.*f  %6.3f", decimals(each->p50_us), each->p50_us, decimals(each->p99_us),
+            each->p99_us, each->cv);
 }
 
 void report_row(const struct row *row)
@@ -87,17 +101,36 @@ void report_row(const struct row *row)
     printf("%12zu  %12zu  %8s  %6s  %6d", row->bytes, row->count, row->type, row->redop, row->root);
     print_measurement(&row->out_of_place);
     print_measurement(&row->in_place);
-    printf(" %8.1f%%\n", 100 * row->of_limit);
+    printf(" %8.1f%%", 100 * row->of_limit);
+    if (row->each) print_each(&row->out_of_place);
+    if (row->each) print_each(&row->in_place);
+    printf("\n");
 }
 
-static void add_measurement(cJSON *object, const char *name, const struct measurement *measurement)
+void report_row_data(const struct row *row, const struct limit *limit, FILE *file)
 {
+    fprintf(file, "%zu %g ", row->bytes, row->out_of_place.bus_bw);
+    if (row->in_place.time_us < 0) fprintf(file, "?");
+    else fprintf(file, "%g", row->in_place.bus_bw);
+    fprintf(file, " %g\n", limit->gbps);
+}
+
+static void add_measurement(cJSON *object, const char *name, const struct measurement *measurement, bool each)
+{
+    if (measurement->time_us < 0) {
+        cJSON_AddNullToObject(object, name);
+        return;
+    }
     cJSON *part = cJSON_AddObjectToObject(object, name);
     cJSON_AddNumberToObject(part, "time", measurement->time_us);
     cJSON_AddNumberToObject(part, "alg_bw", measurement->alg_bw);
     cJSON_AddNumberToObject(part, "bus_bw", measurement->bus_bw);
     if (measurement->wrong < 0) cJSON_AddNullToObject(part, "nwrong");
     else cJSON_AddNumberToObject(part, "nwrong", (double)measurement->wrong);
+    if (!each) return;
+    cJSON_AddNumberToObject(part, "p50_us", measurement->each.p50_us);
+    cJSON_AddNumberToObject(part, "p99_us", measurement->each.p99_us);
+    cJSON_AddNumberToObject(part, "cv", measurement->each.cv);
 }
 
 enum status report_row_json(const struct row *row, const struct limit *limit, FILE *file)
@@ -108,16 +141,15 @@ enum status report_row_json(const struct row *row, const struct limit *limit, FI
     cJSON_AddStringToObject(object, "type", row->type);
     cJSON_AddStringToObject(object, "redop", row->redop);
     cJSON_AddNumberToObject(object, "root", row->root);
-    add_measurement(object, "out_of_place", &row->out_of_place);
-    add_measurement(object, "in_place", &row->in_place);
+    add_measurement(object, "out_of_place", &row->out_of_place, row->each);
+    add_measurement(object, "in_place", &row->in_place, row->each);
     cJSON_AddNumberToObject(object, "limit_bw", limit->gbps);
     char *text = cJSON_PrintUnformatted(object);
     bool written = text != NULL && fprintf(file, "%s\n", text) > 0;
     cJSON_free(text);
     cJSON_Delete(object);
-    return written
-               ? STATUS_OK
-               : FAIL(STATUS_SYSTEM, "--json: a line could not be written: %s", strerror(errno));
+    return written ? STATUS_OK
+                   : FAIL(STATUS_SYSTEM, "--json: a line could not be written: %s", strerror(errno));
 }
 
 struct sent {
@@ -128,8 +160,7 @@ enum status report_sent_bytes(bool *equal, uint64_t measured, uint64_t predicted
 {
     *equal = true;
     struct sent *all = calloc((size_t)job->nranks, sizeof *all);
-    if (all == NULL)
-        return FAIL(STATUS_SYSTEM, "out of memory for the bytes of %d ranks", job->nranks);
+    if (all == NULL) return FAIL(STATUS_SYSTEM, "out of memory for the bytes of %d ranks", job->nranks);
     all[job->rank] = (struct sent){measured, predicted};
     enum status status = bootstrap_all_gather(all, sizeof *all, job->bootstrap);
     bool same = true;
@@ -140,9 +171,8 @@ enum status report_sent_bytes(bool *equal, uint64_t measured, uint64_t predicted
     for (int r = 0; r < job->nranks && status == STATUS_OK && job->rank == 0; r++) {
         char who[32];
         snprintf(who, sizeof who, same ? "per rank" : "by rank %d", r);
-        printf("# Bytes sent %-11s : %" PRIu64 " measured, %" PRIu64 " predicted %s\n", who,
-            all[r].measured, all[r].predicted,
-            all[r].measured == all[r].predicted ? "OK" : "FAILED");
+        printf("# Bytes sent %-11s : %" PRIu64 " measured, %" PRIu64 " predicted %s\n", who, all[r].measured,
+            all[r].predicted, all[r].measured == all[r].predicted ? "OK" : "FAILED");
         if (same) break;
     }
     free(all);

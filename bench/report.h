@@ -8,12 +8,14 @@
 
 #include "bench/job.h"
 #include "bench/limit.h"
+#include "bench/statistics.h"
 
 /* One half of a row: out of place, or in place. */
 struct measurement {
-    double time_us;
-    double alg_bw, bus_bw; /* 1e9 bytes per second */
-    int64_t wrong;         /* elements, over all ranks; -1: not checked */
+    double time_us;         /* below 0: this collective has no such half */
+    double alg_bw, bus_bw;  /* 1e9 bytes per second */
+    int64_t wrong;          /* elements, over all ranks; -1: not checked */
+    struct statistics each; /* of single operations, where row.each */
 };
 
 struct row {
@@ -21,21 +23,23 @@ struct row {
     const char *type, *redop; /* redop "none" where nothing is reduced */
     int root;                 /* -1: none */
     struct measurement out_of_place, in_place;
+    bool each;       /* operations were timed one by one */
     double of_limit; /* out of place: busbw ÷ limit */
 };
 
 /* Who takes part, the ring and its tunables, the limit. collective; rank 0 prints. */
 MUST_CHECK enum status report_ranks(const struct limit *limit, struct job *job);
 /* Rank 0 calls these. */
-void report_columns(void);
+void report_columns(bool each);
 void report_row(const struct row *row);
-MUST_CHECK enum status report_row_json(
-    const struct row *row, const struct limit *limit, FILE *file);
+MUST_CHECK enum status report_row_json(const struct row *row, const struct limit *limit, FILE *file);
+
+/* The row for a picture: size, busbw out of place and in place ("?": none), limit. */
+void report_row_data(const struct row *row, const struct limit *limit, FILE *file);
 
 /* "# Bytes sent …": measured beside predicted, of every rank (one line where all are the same).
  * collective; rank 0 prints. *equal says, on every rank, whether all ranks sent what was predicted
  * (I4). */
-MUST_CHECK enum status report_sent_bytes(
-    bool *equal, uint64_t measured, uint64_t predicted, struct job *job);
+MUST_CHECK enum status report_sent_bytes(bool *equal, uint64_t measured, uint64_t predicted, struct job *job);
 
 #endif

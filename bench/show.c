@@ -1,5 +1,6 @@
 /* show: `ringzero show COLLECTIVE --ranks N` draws the plan of a collective: ranks across, steps
- * down. It knows only ring/plan.h: what it draws is what the executors run. No rank is started.
+ * down. It knows only ring/plan.h: what it draws is what the executors run. No rank is started. With
+ * --simulate the same plan runs in virtual time (simulate.c).
  *
  *   up to 4 ranks    every step in words:     c0 ◄3 +own keep ►1
  *   up to 16         every step in marks:     ◄0+=►
@@ -13,6 +14,7 @@
 
 #include "bench/options.h"
 #include "bench/programs.h"
+#include "bench/simulate.h"
 #include "ring/plan.h"
 #include "ring/ring.h"
 
@@ -25,12 +27,36 @@ struct show_options {
     struct options common;
     bool collective_given;
     enum collective collective;
-    int root;
+    int root;      /* -1: not given */
     int64_t count; /* -1: not given */
     enum dtype dtype;
+    const char *simulate, *plot; /* NULL: not given */
+    struct options_range bytes;  /* first -1: not given */
 };
 
-enum { KEY_ROOT = 'r', KEY_DTYPE = 'd', KEY_COUNT = 0x200 };
+enum { KEY_ROOT = 'r', KEY_DTYPE = 'd', KEY_COUNT = 0x200, KEY_SIMULATE, KEY_BYTES, KEY_PLOT };
+
+/* "all_reduce, reduce_scatter, … or barrier" */
+static const char *collective_list(char text[256])
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int c = 0; c < COLLECTIVE_COUNT; c++) {
+        const char *before = c == 0 ? "" : c == COLLECTIVE_COUNT - 1 ? " or " : ", ";
+        used += (size_t)snprintf(text + used, 256 - used, "%s%s", before, collective_name((enum collective)c));
+    }
+    return text;
+}
+
+static void take_collective(const char *text, struct show_options *show)
+{
+    char list[256];
+    if (show->collective_given)
+        options_refuse(&show->common, "found a second collective \"%s\", expected one", text);
+    if (collective_from_name(&show->collective, text) != 0)
+        options_refuse(&show->common, "collective is \"%s\", expected %s", text, collective_list(list));
+    show->collective_given = true;
+}
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
@@ -39,7 +65,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &show->common; return 0;
     case KEY_ROOT:
-        show->root = (int)options_integer(text, "--root", 0, MAX_RANKS - 1, common);
+        show->root = (int)options_integer(text, "--root", 0, OPTIONS_MOST_DRAWN - 1, common);
         return 0;
     case KEY_COUNT:
         show->count = options_integer(text, "--count", 0, INT64_MAX / 8 / MAX_RANKS, common);
@@ -48,36 +74,48 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         if (dtype_from_name(&show->dtype, text) != 0)
             options_refuse(common, "--dtype is \"%s\", expected one of %s", text, dtype_names());
         return 0;
-    case ARGP_KEY_ARG:
-        if (show->collective_given)
-            options_refuse(common, "found a second collective \"%s\", expected one", text);
-        if (collective_from_name(&show->collective, text) != 0)
-            options_refuse(common,
-                "collective is \"%s\", expected all_reduce, reduce_scatter, all_gather, broadcast "
-                "or barrier",
-                text);
-        show->collective_given = true;
-        return 0;
+    case KEY_SIMULATE: show->simulate = text; return 0;
+    case KEY_BYTES: show->bytes = options_range(text, "--bytes", true, 0, (int64_t)1 << 50, common); return 0;
+    case KEY_PLOT: show->plot = text; return 0;
+    case ARGP_KEY_ARG: take_collective(text, show); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
 
 static const struct argp_option options[] = {
-    {"root", KEY_ROOT, "R", 0, "of broadcast (0)", 0},
-    {"count", KEY_COUNT, "COUNT", 0,
-        "elements, as in the call: adds the bytes that each rank sends", 0},
-    {"dtype", KEY_DTYPE, "DTYPE", 0, "float32 (the default), bfloat16 or int32", 0},
+    {"root", KEY_ROOT, "R", 0, "of a collective that has one (0); the other side of send and recv (1)", 1},
+    {"count", KEY_COUNT, "COUNT", 0, "elements, as in the call: adds the bytes that each rank sends", 1},
+    {"dtype", KEY_DTYPE, "DTYPE", 0, "of an element (float32)", 1},
+    {"simulate", KEY_SIMULATE, "LINKS", 0,
+        "run the plan in virtual time instead, on links of alpha=TIME,beta=BANDWIDTH; nodes=N puts equal runs "
+        "of "
+        "ranks on N "
+        "nodes, with links of alpha_node, beta_node within; slot=BYTES and slots=N of an edge (256K, 8)",
+        2},
+    {"bytes", KEY_BYTES, "BYTES", 0, "of the whole buffer, for --simulate (1G); also a range, as 1K..1G", 2},
+    {"plot", KEY_PLOT, "FILE.svg", 0, "draw the simulated range, by gnuplot", 2},
     {0},
 };
 static const struct argp_child children[] = {{&options_common, 0, "Common options:", 9}, {0}};
 static const struct argp argp = {
     options,
     parse_option,
-    "all_reduce|reduce_scatter|all_gather|broadcast|barrier",
-    "Draws the steps of a collective: ranks across, steps down. No rank is started (--ranks says "
-    "how many "
-    "to draw, 4 unless given; --transport, --device and --seed change nothing)."
-    "\vExample:\n  ringzero show all_reduce --ranks 4 --count 1000000",
+    "COLLECTIVE",
+    "Draws the steps of a collective: ranks across, steps down. No rank is started (--ranks says how many "
+    "to draw, 4 unless given; --transport, --device and --seed change nothing). COLLECTIVE is all_reduce, "
+    "reduce_scatter, all_gather, broadcast, reduce, scatter, gather, all_to_all, send, recv or barrier."
+    "\vA simulation prints a row for each number of ranks (--ranks 2..1024) or size (--bytes 1K..1G), doubled "
+    "from "
+    "row to row. "
+    "alpha is a link's latency, beta its bandwidth; computing costs nothing. Beside it stand the formula, "
+    "2(n-1) "
+    "alpha + "
+    "2(n-1)/n bytes/beta for an all-reduce, and the textbooks' all-reduce, Reduce and then Broadcast, of whole "
+    "buffers.\n\n"
+    "Examples:\n  ringzero show all_reduce --ranks 4 --count 1000000\n"
+    "  ringzero show all_reduce --ranks 2..1024 --bytes 1G --simulate alpha=5us,beta=50GB/s --plot ring.svg\n"
+    "  ringzero show all_reduce --ranks 64 --bytes 1K..1G \\\n"
+    "      --simulate alpha=5us,beta=50GB/s,nodes=8,alpha_node=1us,beta_node=300GB/s",
     children,
     options_help_filter,
     NULL,
@@ -87,8 +125,7 @@ static const struct argp argp = {
 
 static bool step_reduces(struct plan_step step)
 {
-    return step.primitive == PRIMITIVE_RECV_REDUCE_SEND ||
-           step.primitive == PRIMITIVE_RECV_REDUCE_COPY ||
+    return step.primitive == PRIMITIVE_RECV_REDUCE_SEND || step.primitive == PRIMITIVE_RECV_REDUCE_COPY ||
            step.primitive == PRIMITIVE_RECV_REDUCE_COPY_SEND;
 }
 
@@ -98,10 +135,34 @@ static bool step_keeps(struct plan_step step)
            step.primitive != PRIMITIVE_RECV_REDUCE_SEND;
 }
 
+/* A rank's plan. Send and recv are drawn with both sides: rank 0 calls it, the root is its peer. */
+static struct plan plan_of(const struct show_options *show, int rank)
+{
+    enum collective collective = show->collective;
+    bool pair = collective == COLLECTIVE_SEND || collective == COLLECTIVE_RECV;
+    if (!pair || rank == 0) return plan_make(collective, show->common.ranks, rank, show->root);
+    collective = collective == COLLECTIVE_SEND ? COLLECTIVE_RECV : COLLECTIVE_SEND;
+    struct plan plan = plan_make(collective, show->common.ranks, rank, 0);
+    if (rank != show->root) plan.steps = 0;
+    return plan;
+}
+
+/* Steps of the rank that has most. */
+static int most_steps(const struct show_options *show)
+{
+    int most = 0;
+    for (int rank = 0; rank < show->common.ranks; rank++) {
+        struct plan plan = plan_of(show, rank);
+        if (plan.steps > most) most = plan.steps;
+    }
+    return most;
+}
+
+/* A rank that is done rests. */
 static struct plan_step step_of(const struct show_options *show, int rank, int i)
 {
-    struct plan plan = plan_make(show->collective, show->common.ranks, rank, show->root);
-    return plan_step_at(&plan, i);
+    struct plan plan = plan_of(show, rank);
+    return i < plan.steps ? plan_step_at(&plan, i) : (struct plan_step){PRIMITIVE_NONE, -1, -1, 0};
 }
 
 /* Columns of a text on a terminal: UTF-8 bytes that continue a character take none. */
@@ -129,11 +190,10 @@ static void field_text(char text[16], enum field field, struct plan_step step, i
 }
 
 /* The widest text of each field in the whole table; 0: the field is not used. */
-static void measure_fields(
-    int widths[FIELD_COUNT], const struct show_options *show, const struct plan *plan)
+static void measure_fields(int widths[FIELD_COUNT], const struct show_options *show, const struct plan *plan)
 {
     memset(widths, 0, FIELD_COUNT * sizeof *widths);
-    for (int i = 0; i < plan->steps; i++)
+    for (int i = 0, steps = most_steps(show); i < steps; i++)
         for (int rank = 0; rank < plan->nranks; rank++)
             for (int f = 0; f < FIELD_COUNT; f++) {
                 char text[16];
@@ -142,8 +202,7 @@ static void measure_fields(
             }
 }
 
-static void words_cell(
-    char cell[CELL_BYTES], struct plan_step step, const int widths[FIELD_COUNT], int chunks)
+static void words_cell(char cell[CELL_BYTES], struct plan_step step, const int widths[FIELD_COUNT], int chunks)
 {
     size_t used = 0;
     cell[0] = '\0';
@@ -152,8 +211,7 @@ static void words_cell(
         char text[16];
         field_text(text, (enum field)f, step, chunks);
         int pad = widths[f] - columns(text);
-        used += (size_t)snprintf(
-            cell + used, CELL_BYTES - used, "%s%s%*s", used > 0 ? " " : "", text, pad, "");
+        used += (size_t)snprintf(cell + used, CELL_BYTES - used, "%s%s%*s", used > 0 ? " " : "", text, pad, "");
     }
 }
 
@@ -170,7 +228,7 @@ static void marks_cell(char cell[CELL_BYTES], struct plan_step step, int digits)
 static bool neighbours_only(const struct show_options *show, const struct plan *plan)
 {
     int n = plan->nranks;
-    for (int i = 0; i < plan->steps; i++)
+    for (int i = 0, steps = most_steps(show); i < steps; i++)
         for (int rank = 0; rank < n; rank++) {
             struct plan_step step = step_of(show, rank, i);
             if (step.from >= 0 && step.from != (rank + n - 1) % n) return false;
@@ -203,17 +261,16 @@ static void draw_words(const struct show_options *show, const struct plan *plan)
     used = snprintf(line, sizeof line, "─────");
     for (int rank = 0; rank < plan->nranks; rank++) {
         used += snprintf(line + used, sizeof line - (size_t)used, "┼");
-        for (int i = 0; i < width + 2; i++)
-            used += snprintf(line + used, sizeof line - (size_t)used, "─");
+        for (int i = 0; i < width + 2; i++) used += snprintf(line + used, sizeof line - (size_t)used, "─");
     }
     print_line(line);
-    for (int i = 0; i < plan->steps; i++) {
+    for (int i = 0, steps = most_steps(show); i < steps; i++) {
         used = snprintf(line, sizeof line, "%4d", i);
         for (int rank = 0; rank < plan->nranks; rank++) {
             char cell[CELL_BYTES];
             words_cell(cell, step_of(show, rank, i), widths, plan->chunks);
-            used += snprintf(line + used, sizeof line - (size_t)used, " │ %s%*s", cell,
-                width - columns(cell), "");
+            used +=
+                snprintf(line + used, sizeof line - (size_t)used, " │ %s%*s", cell, width - columns(cell), "");
         }
         print_line(line);
     }
@@ -229,7 +286,7 @@ static void draw_marks(const struct show_options *show, const struct plan *plan)
     for (int rank = 0; rank < plan->nranks; rank++)
         used += snprintf(line + used, sizeof line - (size_t)used, "  %*d   ", digits, rank);
     print_line(line);
-    for (int i = 0; i < plan->steps; i++) {
+    for (int i = 0, steps = most_steps(show); i < steps; i++) {
         used = snprintf(line, sizeof line, "%4d", i);
         for (int rank = 0; rank < plan->nranks; rank++) {
             char cell[CELL_BYTES];
@@ -247,10 +304,12 @@ static void draw_list(const struct show_options *show, const struct plan *plan)
 {
     int widths[FIELD_COUNT];
     measure_fields(widths, show, plan);
-    for (int i = 0; i < plan->steps; i++)
+    for (int i = 0, steps = most_steps(show); i < steps; i++)
         for (int rank = 0; rank < plan->nranks; rank++) {
             char cell[CELL_BYTES], line[CELL_BYTES + 64];
-            words_cell(cell, step_of(show, rank, i), widths, plan->chunks);
+            struct plan_step step = step_of(show, rank, i);
+            if (step.primitive == PRIMITIVE_NONE) continue;
+            words_cell(cell, step, widths, plan->chunks);
             snprintf(line, sizeof line, "step %-4d rank %-4d %s", i, rank, cell);
             print_line(line);
         }
@@ -258,19 +317,18 @@ static void draw_list(const struct show_options *show, const struct plan *plan)
 
 /* ---- bytes ---- */
 
-/* Elements of a chunk, when the call's count is `count` (reduce-scatter's and all-gather's is one
- * chunk's). */
+/* Elements of a chunk, when the call's count is `count`: the whole buffer's of an all-reduce, else a
+ * chunk's. */
 static size_t chunk_count(const struct plan *plan, size_t count, int chunk)
 {
     if (plan->collective == COLLECTIVE_BARRIER) return 0;
     if (plan->collective != COLLECTIVE_ALL_REDUCE) return count;
-    return ring_chunk_begin(count, plan->nranks, chunk + 1) -
-           ring_chunk_begin(count, plan->nranks, chunk);
+    return ring_chunk_begin(count, plan->nranks, chunk + 1) - ring_chunk_begin(count, plan->nranks, chunk);
 }
 
 static size_t rank_sent_bytes(const struct show_options *show, int rank)
 {
-    struct plan plan = plan_make(show->collective, show->common.ranks, rank, show->root);
+    struct plan plan = plan_of(show, rank);
     size_t sent = 0;
     for (int i = 0; i < plan.steps; i++) {
         struct plan_step step = plan_step_at(&plan, i);
@@ -283,14 +341,19 @@ static size_t rank_sent_bytes(const struct show_options *show, int rank)
 static const struct {
     const char *steps, *sent;
 } laws[COLLECTIVE_COUNT] = {
-    [COLLECTIVE_ALL_REDUCE] = {"2n − 1",
-        "2(n−1) chunks of 1/n of the buffer: 2(n−1)/n of its bytes"},
-    [COLLECTIVE_REDUCE_SCATTER] = {"n",
-        "n−1 chunks of 1/n of the send buffer: (n−1)/n of its bytes"},
-    [COLLECTIVE_ALL_GATHER] = {"n",
-        "n−1 chunks of 1/n of the receive buffer: (n−1)/n of its bytes"},
+    [COLLECTIVE_ALL_REDUCE] = {"2n − 1", "2(n−1) chunks of 1/n of the buffer: 2(n−1)/n of its bytes"},
+    [COLLECTIVE_REDUCE_SCATTER] = {"n", "n−1 chunks of 1/n of the send buffer: (n−1)/n of its bytes"},
+    [COLLECTIVE_ALL_GATHER] = {"n", "n−1 chunks of 1/n of the receive buffer: (n−1)/n of its bytes"},
     [COLLECTIVE_BROADCAST] = {NULL,
         "the whole buffer, by every rank but the last; slices follow one another down n−1 hops"},
+    [COLLECTIVE_REDUCE] = {NULL,
+        "the whole buffer, by every rank but the root; slices follow one another down n−1 hops"},
+    [COLLECTIVE_SCATTER] = {"n at the root, 1 elsewhere", "all chunks but its own, by the root"},
+    [COLLECTIVE_GATHER] = {"n at the root, 1 elsewhere", "its own chunk, by every rank but the root"},
+    [COLLECTIVE_ALL_TO_ALL] = {"2n − 1",
+        "n−1 chunks, each to another rank: (n−1)/n of the send buffer's bytes"},
+    [COLLECTIVE_SEND] = {NULL, "the whole buffer, by the sender"},
+    [COLLECTIVE_RECV] = {NULL, "the whole buffer, by the sender"},
     [COLLECTIVE_BARRIER] = {"2n − 1", "2(n−1) empty messages: an all-reduce of nothing"},
 };
 
@@ -298,14 +361,13 @@ static void print_costs(const struct show_options *show, const struct plan *plan
 {
     int n = plan->nranks, least = plan->chunks * n, most = 0;
     for (int rank = 0; rank < n; rank++) {
-        struct plan other = plan_make(show->collective, n, rank, show->root);
+        struct plan other = plan_of(show, rank);
         int sent = plan_chunks_sent(&other);
         if (sent < least) least = sent;
         if (sent > most) most = sent;
     }
     const char *law = n > 1 ? laws[show->collective].steps : NULL;
-    printf(
-        "\nsteps          %d%s%s\n", plan->steps, law != NULL ? " = " : "", law != NULL ? law : "");
+    printf("\nsteps          %d%s%s\n", most_steps(show), law != NULL ? " = " : "", law != NULL ? law : "");
     printf("sent per rank  ");
     if (least != most) printf("%d or ", least);
     printf("%d chunk%s", most, most == 1 ? "" : "s");
@@ -338,9 +400,10 @@ static int write_line(FILE *file, cJSON *object)
 static int write_json(FILE *file, const struct show_options *show, const struct plan *plan)
 {
     int failed = 0;
-    for (int i = 0; i < plan->steps && !failed; i++)
+    for (int i = 0, steps = most_steps(show); i < steps && !failed; i++)
         for (int rank = 0; rank < plan->nranks && !failed; rank++) {
             struct plan_step step = step_of(show, rank, i);
+            if (step.primitive == PRIMITIVE_NONE) continue;
             cJSON *object = cJSON_CreateObject();
             cJSON_AddNumberToObject(object, "step", i);
             cJSON_AddNumberToObject(object, "rank", rank);
@@ -354,14 +417,13 @@ static int write_json(FILE *file, const struct show_options *show, const struct 
     cJSON_AddStringToObject(sums, "collective", collective_name(show->collective));
     cJSON_AddNumberToObject(sums, "ranks", plan->nranks);
     cJSON_AddNumberToObject(sums, "root", show->root);
-    cJSON_AddNumberToObject(sums, "steps", plan->steps);
+    cJSON_AddNumberToObject(sums, "steps", most_steps(show));
     cJSON *chunks = cJSON_AddArrayToObject(sums, "sent_chunks");
     cJSON *bytes = show->count >= 0 ? cJSON_AddArrayToObject(sums, "sent_bytes") : NULL;
     for (int rank = 0; rank < plan->nranks; rank++) {
-        struct plan other = plan_make(show->collective, plan->nranks, rank, show->root);
+        struct plan other = plan_of(show, rank);
         cJSON_AddItemToArray(chunks, cJSON_CreateNumber(plan_chunks_sent(&other)));
-        if (bytes != NULL)
-            cJSON_AddItemToArray(bytes, cJSON_CreateNumber((double)rank_sent_bytes(show, rank)));
+        if (bytes != NULL) cJSON_AddItemToArray(bytes, cJSON_CreateNumber((double)rank_sent_bytes(show, rank)));
     }
     failed |= write_line(file, sums);
     return failed;
@@ -371,13 +433,14 @@ static void draw(const struct show_options *show, const struct plan *plan)
 {
     int n = plan->nranks;
     printf("%s, %d rank%s", collective_name(show->collective), n, n == 1 ? "" : "s");
-    if (n > 1 && n <= 8) {
+    if (n > 1 && n <= 8 && collective_is_on_ring(show->collective)) {
         printf(", ring ");
         for (int rank = 0; rank < n; rank++) printf("%d ► ", rank);
         printf("0");
     }
     if (plan->chunks > 1) printf(": %d chunks, chunk c belongs to rank c", plan->chunks);
-    if (show->collective == COLLECTIVE_BROADCAST) printf(": one chunk, root %d", show->root);
+    else if (n > 1) printf(": one chunk");
+    if (collective_is_rooted(show->collective)) printf(", root %d", show->root);
     printf("\n\n");
     if (n <= WORDS_RANKS) {
         draw_words(show, plan);
@@ -389,33 +452,75 @@ static void draw(const struct show_options *show, const struct plan *plan)
     print_costs(show, plan);
 }
 
+/* What can only be judged when all options are known. */
+static void check_options(struct show_options *show)
+{
+    const struct options *common = &show->common;
+    char list[256];
+    if (!show->collective_given)
+        options_refuse(common, "no collective given, expected %s", collective_list(list));
+    bool pair = show->collective == COLLECTIVE_SEND || show->collective == COLLECTIVE_RECV;
+    if (common->ranks == 0) show->common.ranks = show->common.ranks_last = WORDS_RANKS;
+    if (show->simulate == NULL && common->ranks != common->ranks_last)
+        options_refuse(common, "--ranks is a range, expected one number to draw: ranges are for --simulate");
+    if (show->simulate == NULL && common->ranks > MAX_RANKS)
+        options_refuse(common, "--ranks is %d, expected at most %d to draw", common->ranks, MAX_RANKS);
+    if (show->simulate == NULL && (show->plot != NULL || show->bytes.first >= 0))
+        options_refuse(common,
+            "--plot and --bytes are for a simulation, expected --simulate alpha=5us,beta=50GB/s "
+            "with them");
+    if (show->simulate != NULL && pair)
+        options_refuse(common, "--simulate of %s, expected a collective that all ranks call",
+            collective_name(show->collective));
+    if (show->count >= 0 && show->bytes.first >= 0)
+        options_refuse(common, "--count and --bytes are both given, expected one of them");
+    if (show->root > 0 && !collective_is_rooted(show->collective))
+        options_refuse(common, "--root is %d, expected none: %s has no root", show->root,
+            collective_name(show->collective));
+    if (show->root < 0) show->root = pair ? 1 : 0;
+    if (show->root >= common->ranks)
+        options_refuse(common, "--root is %d, expected a rank below --ranks %d", show->root, common->ranks);
+    if (pair && show->root == 0)
+        options_refuse(
+            common, "--root is 0, expected another rank: rank 0 calls %s", collective_name(show->collective));
+}
+
+static int simulate(const struct show_options *show)
+{
+    struct simulate_request request = {
+        .common = &show->common,
+        .collective = show->collective,
+        .root = show->root,
+        .ranks = {show->common.ranks, show->common.ranks_last},
+        .bytes = show->bytes,
+        .count = show->count,
+        .element_bytes = dtype_bytes(show->dtype),
+        .links = simulate_parse_links(show->simulate, &show->common),
+        .plot = show->plot,
+    };
+    if (show->count < 0 && show->bytes.first < 0) request.bytes = (struct options_range){1 << 30, 1 << 30};
+    return simulate_print(&request);
+}
+
 int show_main(int argc, char **argv)
 {
-    struct show_options show = {.common = options_default("ringzero show"), .count = -1};
+    struct show_options show = {.common = options_default("ringzero show"),
+        .root = -1,
+        .count = -1,
+        .dtype = DTYPE_FLOAT32,
+        .bytes = {-1, -1}};
+    show.common.takes_range = true;
     options_parse(&argp, argc, argv, &show.common, &show);
-    if (!show.collective_given)
-        options_refuse(&show.common, "no collective given, expected all_reduce, reduce_scatter, "
-                                     "all_gather, broadcast or barrier");
-    if (show.common.ranks == 0) show.common.ranks = WORDS_RANKS;
-    if (show.common.ranks > MAX_RANKS)
-        options_refuse(&show.common, "--ranks is %d, expected at most %d to draw",
-            show.common.ranks, MAX_RANKS);
-    if (show.root >= show.common.ranks)
-        options_refuse(&show.common, "--root is %d, expected a rank below --ranks %d", show.root,
-            show.common.ranks);
-    if (show.root != 0 && show.collective != COLLECTIVE_BROADCAST)
-        options_refuse(
-            &show.common, "--root is %d, expected none: only broadcast has a root", show.root);
-    struct plan plan = plan_make(show.collective, show.common.ranks, 0, show.root);
+    check_options(&show);
+    if (show.simulate != NULL) return simulate(&show);
+    struct plan plan = plan_of(&show, 0);
     if (show.common.json != NULL) {
         FILE *file = fopen(show.common.json, "w");
         if (file == NULL)
-            options_refuse(
-                &show.common, "--json %s cannot be written: %s", show.common.json, strerror(errno));
+            options_refuse(&show.common, "--json %s cannot be written: %s", show.common.json, strerror(errno));
         int failed = write_json(file, &show, &plan);
         if (fclose(file) != 0 || failed) {
-            fprintf(stderr, "ringzero show: writing %s failed: %s\n", show.common.json,
-                strerror(errno));
+            fprintf(stderr, "ringzero show: writing %s failed: %s\n", show.common.json, strerror(errno));
             return 1;
         }
     }

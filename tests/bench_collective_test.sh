@@ -51,10 +51,10 @@ quick="-n 2 -w 1"
 for transport in shm tcp; do
     for ranks in 1 2 3; do
         common="--transport $transport --ranks $ranks $quick"
-        measured 27 all_reduce $common -b 4003 -e 8009 -i 2003 -d all -o all
-        measured 9 reduce_scatter $common -b 2003 -e 2003 -d all -o all
-        measured 3 all_gather $common -b 2003 -e 2003 -d all
-        measured $((3 * ranks)) broadcast $common -b 2003 -e 2003 -d all -r all
+        measured 180 all_reduce $common -b 4003 -e 8009 -i 2003 -d all -o all
+        measured 60 reduce_scatter $common -b 2003 -e 2003 -d all -o all
+        measured 10 all_gather $common -b 2003 -e 2003 -d all
+        measured $((10 * ranks)) broadcast $common -b 2003 -e 2003 -d all -r all
     done
 done
 measured 3 all_reduce --ranks 2 $quick -b 1000001 -e 3000003 -i 1000001 --seed 9

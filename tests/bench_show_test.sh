@@ -72,6 +72,13 @@ holds '   7 ◄0+=► ◄1+=► ◄2+=► ◄3+=► ◄4+=► ◄5+=► ◄6+=�
 holds 'step 16   rank 16   c0  ◄15     keep' show all_gather --ranks 17
 holds 'sent bytes     --count 10, bfloat16: 60 by every rank' show reduce_scatter --ranks 4 --count 10 --dtype bf16
 holds '2(n−1) empty messages' show barrier
+holds '   0 │ ◄3 +own keep    │    own       ►2 │ ◄1 +own      ►3 │ ◄2 +own      ►0' show reduce
+holds '   1 │ c1    own      ►1 │                   │                   │' show scatter
+holds '   3 │ c3 ◄3     keep    │                   │                   │' show gather
+holds '   2 │ c3 ◄3     keep    │ c0 ◄0     keep    │ c1 ◄1     keep    │ c2 ◄2     keep' show all_to_all
+holds '   0 │    own      ►1 │ ◄0     keep    │                │' show send
+holds '   0 │ ◄2     keep    │                │    own      ►0 │' show recv --root 2
+holds 'step 4    rank 1    c0    own      ►0' show scatter --ranks 5 --root 1
 holds 'Usage: ringzero show' show --help
 holds 'Usage: ringzero PROGRAM' --help
 holds 'ringzero ' --version
@@ -81,8 +88,9 @@ refused 'collective is "all_reducee"' show all_reducee
 refused '--ranks is "0", expected a whole number from 1' show all_reduce --ranks 0
 refused '--ranks is "4x"' show all_reduce --ranks 4x
 refused '--root is 4, expected a rank below' show broadcast --ranks 4 --root 4
-refused 'only broadcast has a root' show all_gather --root 1
-refused '--dtype is "fp13", expected one of float32' show all_reduce --dtype fp13
+refused 'all_gather has no root' show all_gather --root 1
+refused '--root is 0, expected another rank' show recv --root 0
+refused '--dtype is "fp13", expected one of ' show all_reduce --dtype fp13
 refused '--device is "toaster", expected' show all_reduce --device toaster
 refused '--transport is "pigeon", expected one of auto, shm' show all_reduce --transport pigeon
 refused 'option "--no-such"' show all_reduce --no-such

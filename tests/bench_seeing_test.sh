@@ -1,0 +1,122 @@
+#!/bin/bash
+# What `ringzero bench` and `show` let people see: every collective measured and right, -I and -z, the naive all-reduce, pictures
+# with and without gnuplot, traces whose steps are those of the plan, and plans run in virtual time.
+# ctest: timeout=120
+set -u
+ringzero=${RINGZERO:?set RINGZERO to the program}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+fail() {
+    echo "failed: $*"
+    failed=1
+}
+
+rows() { grep -v '^#' "$1"; }
+
+# run PROGRAM ARGUMENTS…: must succeed; output in $work/out, errors in $work/err.
+run() {
+    "$ringzero" "$@" >"$work/out" 2>"$work/err" || fail "$*: exit code $?: $(cat "$work/out" "$work/err")"
+}
+
+# refused WORDS PROGRAM ARGUMENTS…: exit code 2, one line that holds the words.
+refused() {
+    local words=$1 code
+    shift
+    "$ringzero" "$@" >"$work/out" 2>"$work/err"
+    code=$?
+    [ $code -eq 2 ] || fail "$*: exit code $code, expected 2"
+    [ "$(wc -l <"$work/err")" -eq 1 ] || fail "$*: wrote more or less than 1 line: $(cat "$work/err")"
+    grep -qF -- "$words" "$work/err" || fail "$*: \"$words\" is not in: $(cat "$work/err")"
+}
+
+parses() {
+    command -v python3 >/dev/null || return 0
+    python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$1" || fail "$1 does not parse"
+}
+
+quick="-n 3 -w 1"
+
+# ---- every collective, small and large, roots and transports; right (the program looks) and bytes as predicted ----
+for collective in all_reduce reduce_scatter all_gather broadcast reduce scatter gather all_to_all send_recv; do
+    for ranks in 1 3; do
+        run bench $collective --ranks $ranks $quick -b 1003 -e 400003 -i 399000 -r all
+        [ "$(rows "$work/out" | awk 'NF != 14 || $9 != 0 || ($13 != 0 && $13 != "N/A")' | wc -l)" -eq 0 ] ||
+            fail "$collective, $ranks ranks: $(cat "$work/out")"
+        grep -q '^# Bytes sent .* FAILED' "$work/out" && fail "$collective, $ranks ranks: $(cat "$work/out")"
+        expected=2
+        case $collective in broadcast | reduce | scatter | gather) expected=$((2 * ranks)) ;; esac
+        [ "$(rows "$work/out" | wc -l)" -eq $expected ] || fail "$collective, $ranks ranks: expected $expected rows: $(cat "$work/out")"
+    done
+done
+run bench all_to_all --ranks 3 --transport tcp $quick -b 300003 -e 300003
+run bench gather --ranks 3 --transport tcp $quick -b 300003 -e 300003 -r 2
+run bench all_to_all --ranks 2 $quick -b 64K -e 64K --json "$work/json"
+grep -q '"in_place":null' "$work/json" || fail "JSON of all_to_all has an in-place half: $(cat "$work/json")"
+
+# ---- single operations, and the textbooks' all-reduce ----
+run bench all_reduce --ranks 2 $quick -b 64K -e 64K -I -z 1 --json "$work/json"
+rows "$work/out" | awk 'NF != 20 || $15 > $16 || $18 > $19 { exit 1 }' || fail "-I: $(cat "$work/out")"
+number='[0-9.e+-]+'
+grep -qE '"nwrong":0,"p50_us":'$number',"p99_us":'$number',"cv":'$number'\},"in_place"' "$work/json" || fail "-I: JSON is $(cat "$work/json")"
+run bench all_reduce --ranks 3 --algo naive $quick -b 300 -e 600300 -i 600000 -d bf16 -o all
+rows "$work/out" | awk '$9 != 0 || $13 != 0 { exit 1 }' || fail "--algo naive: $(cat "$work/out")"
+grep -q 'as Reduce + Broadcast' "$work/out" || fail "--algo naive: says nothing: $(cat "$work/out")"
+
+# ---- pictures ----
+run bench all_reduce --ranks 2 $quick -b 1K -e 64K -f 4 --plot "$work/busbw.svg"
+[ "$(awk 'NF == 4' "$work/busbw.dat" | wc -l)" -eq 4 ] || fail "--plot: the data are $(cat "$work/busbw.dat")"
+if command -v gnuplot >/dev/null; then
+    grep -q '<svg' "$work/busbw.svg" || fail "--plot: no picture"
+    grep -q 'memory copy' "$work/busbw.svg" || fail "--plot: no line for the limit"
+fi
+mkdir "$work/empty"
+PATH=$work/empty "$ringzero" show all_reduce --ranks 2..8 --simulate alpha=5us,beta=50GB/s --plot "$work/none.svg" >"$work/out" 2>"$work/err" ||
+    fail "--plot without gnuplot: exit code $?"
+[ "$(wc -l <"$work/err")" -eq 1 ] && grep -qF "the data are in $work/none.dat" "$work/err" || fail "without gnuplot: said $(cat "$work/err")"
+[ "$(wc -l <"$work/none.dat")" -eq 3 ] && [ ! -e "$work/none.svg" ] || fail "without gnuplot: the data are not there"
+
+# ---- traces: 4 ranks run 7 steps on each slice of 64 KiB chunks ----
+run bench all_reduce --ranks 4 $quick -b 256K -e 256K --trace "$work/trace.json"
+parses "$work/trace.json"
+slices=$(grep -c '"pid":0,.*"cat":"step".*"step":0,' "$work/trace.json")
+[ "$slices" -gt 1 ] || fail "--trace: $slices slices"
+for rank in 0 1 2 3; do
+    [ "$(grep -c '"ph":"X","pid":'$rank',.*"cat":"step"' "$work/trace.json")" -eq $((7 * slices)) ] ||
+        fail "--trace: rank $rank has not 7 steps of $slices slices"
+done
+[ "$(grep -c '"ph":"s"' "$work/trace.json")" -eq $((24 * slices)) ] || fail "--trace: not every send leads to a receive"
+[ "$(grep -c '"ph":"f"' "$work/trace.json")" -eq $((24 * slices)) ] || fail "--trace: an arrow has no end"
+grep -q '<svg' "$work/trace.json.svg" && grep -q '>rank 3<' "$work/trace.json.svg" || fail "--trace: no picture"
+"$ringzero" bench all_reduce $quick -b 64K -e 64K --trace "$work/none/trace" >"$work/out" 2>"$work/err" && fail "--trace into nowhere: exit code 0"
+grep -qF "$work/none/trace cannot be written" "$work/err" || fail "--trace into nowhere: said $(cat "$work/err")"
+
+# ---- virtual time: numbers that the formula gives exactly ----
+run show all_reduce --ranks 16 --count 16000 --simulate alpha=5us,beta=2GB/s --json "$work/json"
+grep -qF '"ranks":16,"size":64000,"time":210,' "$work/json" || fail "--simulate: expected 30 hops of 5 + 2 us: $(cat "$work/json")"
+run show all_reduce --ranks 2..65536 --bytes 64M --simulate alpha=1us,beta=25GB/s
+[ "$(rows "$work/out" | wc -l)" -eq 16 ] || fail "--simulate: 2..65536 are 16 rows: $(cat "$work/out")"
+rows "$work/out" | awk '$1 >= 8 && $1 <= 512 { if (!first) first = $3; if ($3 > 1.2 * first) exit 1 }' ||
+    fail "--simulate: the time of 64 MiB depends on n: $(cat "$work/out")"
+run show all_reduce --ranks 64 --bytes 1M --simulate alpha=5us,beta=25GB/s,nodes=8,alpha_node=500ns,beta_node=200GB/s
+grep -q '8 nodes; 0.5 us, 200 GB/s within one' "$work/out" || fail "--simulate nodes: $(cat "$work/out")"
+for collective in reduce_scatter all_gather broadcast reduce scatter gather all_to_all barrier; do
+    run show $collective --ranks 5..9 --bytes 1M --simulate alpha=5us,beta=25GB/s
+done
+
+refused '--simulate: beta is "50"' show all_reduce --simulate alpha=5us,beta=50
+refused 'expected alpha and beta at least' show all_reduce --simulate alpha=5us
+refused '--simulate has "gamma"' show all_reduce --simulate gamma=1
+refused 'expected KEY=VALUE' show all_reduce --simulate alpha
+refused 'expected nodes=N with it' show all_reduce --simulate alpha=5us,beta=5GB/s,alpha_node=1us
+refused '--ranks is a range' show all_reduce --ranks 2..8
+refused 'expected A, or A..B' show all_reduce --ranks 8..2 --simulate alpha=5us,beta=5GB/s
+refused '--plot draws a range' show all_reduce --simulate alpha=5us,beta=5GB/s --plot "$work/x.svg"
+refused 'expected --simulate' show all_reduce --bytes 1G
+refused 'expected a collective that all ranks call' show send --simulate alpha=5us,beta=5GB/s
+refused '--algo is "tree"' bench all_reduce --algo tree
+refused 'only all_reduce has another' bench broadcast --algo naive
+refused '-z is "2"' bench all_reduce -z 2
+
+exit $failed
