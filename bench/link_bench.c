@@ -317,7 +317,7 @@ fail:
 static enum status run_link(struct job *job, void *argument)
 {
     const struct link_options *options = argument;
-    bool all = strcmp(options->common.transport, "auto") == 0;
+    bool all = options->common.transport == NULL || strcmp(options->common.transport, "auto") == 0;
     for (int i = 0; transports[i] != NULL; i++)
         if (all || strcmp(transports[i]->name, options->common.transport) == 0)
             TRY(run_transport(transports[i], options, job));

@@ -18,7 +18,7 @@ enum { KEY_RANKS = 0x100, KEY_TRANSPORT, KEY_DEVICE, KEY_JSON, KEY_LOG, KEY_SEED
 
 static const struct argp_option common_options[] = {
     {"ranks", KEY_RANKS, "N", 0,
-        "start N ranks on this host (under torchrun's variables: must agree with WORLD_SIZE)", 0},
+        "start N ranks on this host (under a launcher: must agree with what it says)", 0},
     {"transport", KEY_TRANSPORT, "NAME", 0, "auto (shm within a host, tcp between hosts), shm or tcp", 0},
     {"device", KEY_DEVICE, "NAME", 0, "host", 0},
     {"json", KEY_JSON, "FILE", 0, "write results to FILE as well, one JSON object a line", 0},
@@ -30,7 +30,7 @@ static const struct argp_option common_options[] = {
 
 struct options options_default(const char *program)
 {
-    return (struct options){.program = program, .transport = "auto", .device = "host", .seed = 1};
+    return (struct options){.program = program, .device = "host", .seed = 1};
 }
 
 void options_refuse(const struct options *options, const char *format, ...)

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "verbs/bootstrap_socket.h"
 #include "verbs/bootstrap_wire.h"
 #include "verbs/clock.h"
 
@@ -352,8 +353,9 @@ static void test_nonsense_of_a_member(void)
         struct hello hello;
         struct frame nonsense;
     } message = {{.magic = FRAME_MAGIC, .type = FRAME_HELLO, .from = 1, .bytes = sizeof(struct hello)},
-        {.job = 77, .nranks = 2, .rank = 1, .version = FRAME_VERSION},
+        {.job = 77, .nranks = 2, .rank = 1, .version = FRAME_VERSION, .address = "127.0.0.1"},
         {.magic = FRAME_MAGIC, .type = FRAME_POST, .from = 0, .to = 99, .bytes = 0}};
+    socket_host_identity(message.hello.host);
     int fd = connect_and_say(openings[0].config.port, &message, offsetof(__typeof__(message), nonsense));
     join_all(openings, 1);
     if (CHECK(openings[0].status == STATUS_OK)) {
@@ -368,6 +370,66 @@ static void test_nonsense_of_a_member(void)
     close(fd);
 }
 
+/* Ranks of several hosts, one of which would be found at a loopback address: refused on both, with what to do. */
+static void test_loopback_between_hosts(void)
+{
+    static const char *const cases[][2] = {{"127.0.1.1", "the address of rank 0 is 127.0.0.1"},
+        {"10.9.9.9", "the address of rank 0 is 127.0.0.1"}, {"", "the address of rank 0 is 127.0.0.1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct opening openings[2];
+        prepare(openings, 2, 2, TIMEOUT_MS);
+        open_all(openings, 1);
+        struct {
+            struct frame frame;
+            struct hello hello;
+        } message = {{.magic = FRAME_MAGIC, .type = FRAME_HELLO, .from = 1, .bytes = sizeof(struct hello)},
+            {.job = 77, .nranks = 2, .rank = 1, .version = FRAME_VERSION, .host = "elsewhere"}};
+        snprintf(message.hello.address, sizeof message.hello.address, "%s", cases[i][0]);
+        int fd = connect_and_say(openings[0].config.port, &message, sizeof message);
+        join_all(openings, 1);
+        check_refused(&openings[0], STATUS_INVALID, PARTS("several hosts", cases[i][1], "set RINGZERO_INTERFACE"));
+        char answer[sizeof(struct frame) + FRAME_TEXT_BYTES + 1] = "";
+        ssize_t got = recv(fd, answer, sizeof answer - 1, MSG_WAITALL);
+        CHECK_MSG(got > (ssize_t)sizeof(struct frame) && strstr(answer + sizeof(struct frame), "several hosts") != NULL,
+            "%zd bytes: %s", got, answer + sizeof(struct frame));
+        close(fd);
+    }
+}
+
+/* What means something on another host, and what does not. */
+static void test_local_addresses(void)
+{
+    static const char *const local[] = {"127.0.0.1", "127.0.1.1", "::1", "fe80::1%2", ""};
+    static const char *const global[] = {"10.0.0.1", "fd77::1", "fe80::1", "128.0.0.1"};
+    for (size_t i = 0; i < sizeof local / sizeof *local; i++)
+        CHECK_MSG(socket_is_local_address(local[i]), "%s", local[i]);
+    for (size_t i = 0; i < sizeof global / sizeof *global; i++)
+        CHECK_MSG(!socket_is_local_address(global[i]), "%s", global[i]);
+}
+
+/* IPv6 loopback, to the end: the control connections, and the address that edges listen at. */
+static void test_ipv6(void)
+{
+    struct opening openings[3];
+    prepare(openings, 3, 3, TIMEOUT_MS);
+    close(openings[0].config.listen_fd);
+    if (socket_listen(&openings[0].config.listen_fd, "::1", 0) != STATUS_OK) {
+        printf("IPv6 is left out: %s\n", status_text());
+        return;
+    }
+    for (int i = 0; i < 3; i++) {
+        openings[i].config.port = socket_port(openings[0].config.listen_fd);
+        snprintf(openings[i].config.address, sizeof openings[i].config.address, "::1");
+    }
+    open_all(openings, 3);
+    join_all(openings, 3);
+    for (int i = 0; i < 3; i++)
+        if (CHECK_MSG(openings[i].status == STATUS_OK, "%s", openings[i].text))
+            CHECK_MSG(strcmp(bootstrap_address(openings[i].bootstrap), "::1") == 0, "%s",
+                bootstrap_address(openings[i].bootstrap));
+    close_all(openings, 3);
+}
+
 int main(void)
 {
     test_refusals();
@@ -378,5 +440,8 @@ int main(void)
     test_strangers();
     test_strange_hellos();
     test_nonsense_of_a_member();
+    test_loopback_between_hosts();
+    test_local_addresses();
+    test_ipv6();
     return test_result();
 }

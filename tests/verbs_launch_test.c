@@ -1,4 +1,4 @@
-/* launch: local ranks and what the launcher says of their ends; a launcher's environment. ctest: timeout=60
+/* launch: local ranks and what the launcher says of their ends. ctest: timeout=60
  */
 #include "tests/harness/harness.h"
 
@@ -238,76 +238,10 @@ static void test_signals(void)
     CHECK(clock_ns() - begin < clock_ms_to_ns(5000));
 }
 
-/* ---- environment ---- */
-
-static const char *const names[] = {
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
-
-/* Values in the order of names; NULL: unset. */
-static void set_environment(const char *const values[6])
-{
-    for (int i = 0; i < 6; i++) {
-        if (values[i] == NULL) unsetenv(names[i]);
-        else setenv(names[i], values[i], 1);
-    }
-}
-
-static void test_environment(void)
-{
-    struct bootstrap_config config = {.rank = 42};
-    bool found = true;
-    set_environment((const char *const[6]){NULL, NULL, "1", "2", "here", "29500"});
-    CHECK_OK(launch_from_environment(&config, &found));
-    CHECK(!found && config.rank == 42);
-
-    set_environment((const char *const[6]){"3", "8", "1", "2", "fe80::1", "29500"});
-    CHECK_OK(launch_from_environment(&config, &found));
-    CHECK(found && config.rank == 3 && config.nranks == 8 && config.local_rank == 1 &&
-          config.local_nranks == 2);
-    CHECK(strcmp(config.address, "fe80::1") == 0 && config.port == 29500 && config.listen_fd == -1 &&
-          config.job == 0);
-
-    set_environment((const char *const[6]){"0", "1", NULL, NULL, NULL, NULL});
-    CHECK_OK(launch_from_environment(&config, &found));
-    CHECK(found && config.nranks == 1 && config.local_nranks == 0);
-
-    const struct {
-        const char *values[6];
-        const char *part;
-    } bad[] = {
-        {{"0", NULL, NULL, NULL, "h", "1"}, "WORLD_SIZE is not set"},
-        {{NULL, "2", NULL, NULL, "h", "1"}, "RANK is not set"},
-        {{"2", "2", NULL, NULL, "h", "1"}, "RANK is \"2\""},
-        {{"-1", "2", NULL, NULL, "h", "1"}, "RANK is \"-1\""},
-        {{"1x", "2", NULL, NULL, "h", "1"}, "RANK is \"1x\""},
-        {{"", "2", NULL, NULL, "h", "1"}, "RANK is \"\""},
-        {{"0", "0", NULL, NULL, "h", "1"}, "WORLD_SIZE is \"0\""},
-        {{"0", "99999999999999", NULL, NULL, "h", "1"}, "WORLD_SIZE is \"99999999999999\""},
-        {{"0", "2", "2", NULL, "h", "1"}, "LOCAL_RANK is \"2\""},
-        {{"0", "4", "2", "2", "h", "1"}, "LOCAL_RANK is \"2\""},
-        {{"0", "4", "0", "5", "h", "1"}, "LOCAL_WORLD_SIZE is \"5\""},
-        {{"0", "2", NULL, NULL, NULL, "1"}, "MASTER_ADDR is not set"},
-        {{"0", "2", NULL, NULL, "", "1"}, "MASTER_ADDR is empty"},
-        {{"0", "2", NULL, NULL, "h", NULL}, "MASTER_PORT is not set"},
-        {{"0", "2", NULL, NULL, "h", "65536"}, "MASTER_PORT is \"65536\""},
-        {{"0", "2", NULL, NULL, "h", "0"}, "MASTER_PORT is \"0\""},
-    };
-    config.rank = 42;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        set_environment(bad[i].values);
-        CHECK_STATUS(launch_from_environment(&config, &found), STATUS_INVALID);
-        CHECK_MSG(strstr(status_text(), bad[i].part) != NULL, "\"%s\" is not in \"%s\"", bad[i].part,
-            status_text());
-        CHECK(!found && config.rank == 42);
-    }
-    set_environment((const char *const[6]){NULL});
-}
-
 int main(void)
 {
     first_pid = mmap(NULL, sizeof *first_pid, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (first_pid == MAP_FAILED) abort();
-    test_environment();
     test_local();
     test_signals();
     test_stubborn();

@@ -36,11 +36,11 @@ uint64_t bootstrap_draw_job(void)
 
 /* ---- open and close ---- */
 
-static enum status read_timeout(int *timeout_ms, const struct bootstrap_config *config)
+enum status bootstrap_read_timeout(int *timeout_ms)
 {
     const char *text = getenv("RINGZERO_TIMEOUT_MS");
-    *timeout_ms = config->timeout_ms > 0 ? config->timeout_ms : BOOTSTRAP_DEFAULT_TIMEOUT_MS;
-    if (config->timeout_ms > 0 || text == NULL) return STATUS_OK;
+    *timeout_ms = BOOTSTRAP_DEFAULT_TIMEOUT_MS;
+    if (text == NULL) return STATUS_OK;
     char *end;
     errno = 0;
     long value = strtol(text, &end, 10);
@@ -105,7 +105,6 @@ static struct bootstrap *new_bootstrap(const struct bootstrap_config *config, in
     b->mail_end = &b->mail;
     b->hub.sequence = 1;
     b->call.done = true;
-    snprintf(b->address, sizeof b->address, "127.0.0.1");
     init_lock(b);
     b->link_count = config->nranks == 1 ? 0 : config->rank == 0 ? config->nranks : 1;
     b->links = calloc((size_t)b->link_count + 1, sizeof *b->links);
@@ -137,11 +136,11 @@ static void free_bootstrap(struct bootstrap *b)
 static enum status open_checked(
     struct bootstrap **out, const struct bootstrap_config *config, int *listen_fd)
 {
-    int timeout_ms;
+    int timeout_ms = config->timeout_ms;
     char address[ADDRESS_TEXT_BYTES] = "";
     const char *interface = getenv("RINGZERO_INTERFACE");
     TRY(check_config(config));
-    TRY(read_timeout(&timeout_ms, config));
+    if (timeout_ms == 0) TRY(bootstrap_read_timeout(&timeout_ms));
     if (interface != NULL && interface[0] != '\0') TRY(socket_interface_address(address, interface));
 
     enum status status;
@@ -150,14 +149,15 @@ static enum status open_checked(
         status = FAIL(STATUS_SYSTEM, "no memory for a job of %d ranks", config->nranks);
         goto fail;
     }
+    memcpy(b->address, address, sizeof b->address);
     if (config->nranks == 1) {
+        if (b->address[0] == '\0') snprintf(b->address, sizeof b->address, "127.0.0.1");
         b->job = config->job != 0 ? config->job : bootstrap_draw_job();
         b->local_nranks = 1;
     } else {
         TRY_GOTO(config->rank == 0 ? join_as_hub(b, config, listen_fd) : join_as_member(b, config));
         TRY_GOTO(service_start(b));
     }
-    if (address[0] != '\0') memcpy(b->address, address, sizeof b->address);
     *out = b;
     return STATUS_OK;
 fail:

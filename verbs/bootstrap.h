@@ -46,6 +46,9 @@ struct bootstrap_config {
 /* A config of one rank alone: rank 0 of 1, no socket opened at all. */
 struct bootstrap_config bootstrap_config_single(void);
 
+/* The deadline of every wait: RINGZERO_TIMEOUT_MS, or BOOTSTRAP_DEFAULT_TIMEOUT_MS. errors: INVALID for no number. */
+MUST_CHECK enum status bootstrap_read_timeout(int *timeout_ms);
+
 /* A random job id, never 0: for whoever starts all ranks of a job. */
 uint64_t bootstrap_draw_job(void);
 
@@ -74,7 +77,8 @@ uint64_t bootstrap_job(const struct bootstrap *bootstrap);
 
 /* This host's numeric address by which the other ranks reach it: the local end of the control
  * connection ("127.0.0.1" when all ranks share a host); RINGZERO_INTERFACE overrides it by an interface
- * name. Valid until close. */
+ * name. Never loopback when ranks run on several hosts: bootstrap_open() fails with INVALID instead, where rank 0
+ * cannot find a better one (it can for ranks of its own host). Valid until close. */
 const char *bootstrap_address(const struct bootstrap *bootstrap);
 
 /* All-gather of equal blobs, in place: on entry the caller's blob is at blobs + rank·bytes, on return

@@ -2,6 +2,7 @@
  *
  *   bootstrap.c          the public calls: they change state under the lock, send, and wait on `changed`
  *   bootstrap_join.c     the start: HELLO, WELCOME, REFUSED, strangers; one thread, no lock
+ *   bootstrap_address.c  which address of each rank the others are given
  *   bootstrap_service.c  the service thread: reads every link; on rank 0 it is the hub
  *   bootstrap_wire.c     frames and links
  *   bootstrap_socket.c   listening, connecting, addresses
@@ -62,7 +63,7 @@ struct hub_gather {
 struct bootstrap {
     int rank, nranks, local_rank, local_nranks, timeout_ms;
     uint64_t job;
-    char address[ADDRESS_TEXT_BYTES];
+    char address[ADDRESS_TEXT_BYTES]; /* before joining: RINGZERO_INTERFACE's, or "" */
 
     pthread_mutex_t lock;
     pthread_cond_t changed; /* CLOCK_MONOTONIC */
@@ -96,6 +97,10 @@ struct bootstrap {
 MUST_CHECK enum status join_as_hub(
     struct bootstrap *bootstrap, const struct bootstrap_config *config, int *listen_fd);
 MUST_CHECK enum status join_as_member(struct bootstrap *bootstrap, const struct bootstrap_config *config);
+
+/* Rank 0, when all are in: gives every rank's HELLO, its own among them, the address by which the others shall reach
+ * that rank. errors: INVALID when a rank has none that means anything on the other hosts. */
+MUST_CHECK enum status join_settle_addresses(struct hello *hellos, const struct bootstrap *bootstrap);
 
 /* service; the lock is held by the caller of each but the first two. */
 MUST_CHECK enum status service_start(struct bootstrap *bootstrap);

@@ -2,8 +2,9 @@
  *
  *   rank r                              rank 0
  *   connect, again and again  ───────►  accept → pending (5 s to say HELLO)
- *   HELLO {job, rank, nranks, host} ──► admit, or REFUSED with the reason
- *                             ◄───────  when all are in: WELCOME {job, local rank, local nranks}
+ *   HELLO {job, rank, nranks,       ──► admit, or REFUSED with the reason
+ *          host, address}
+ *                             ◄───────  when all are in: WELCOME {job, local rank, local nranks, address}
  *
  * Keeps I5 for the start: one deadline for all of it, and the missing ranks by name. A stranger at the
  * port, whatever it sends or keeps from sending, costs a warning: it waits among the pending ones,
@@ -34,6 +35,22 @@
     (BIT(FRAME_GATHERED) | BIT(FRAME_VERDICT) | BIT(FRAME_POST) | BIT(FRAME_DEAD) | BIT(FRAME_ABORT) |     \
         BIT(FRAME_BYE))
 
+/* What a rank says of itself. */
+static void introduce(struct hello *hello, const struct bootstrap *b, uint64_t job)
+{
+    *hello = (struct hello){.job = job, .version = FRAME_VERSION, .rank = b->rank, .nranks = b->nranks};
+    socket_host_identity(hello->host);
+    memcpy(hello->address, b->address, sizeof hello->address);
+}
+
+static void take_place(struct bootstrap *b, const struct welcome *welcome)
+{
+    memcpy(b->address, welcome->address, sizeof b->address);
+    if (b->local_nranks > 0) return; /* the launcher has told */
+    b->local_rank = welcome->local_rank;
+    b->local_nranks = welcome->local_nranks;
+}
+
 /* ---- rank 0 ---- */
 
 /* A connection that has not yet said HELLO. */
@@ -49,8 +66,8 @@ struct lobby {
     int pending_count, pending_room;
     int in_count; /* ranks that are in, rank 0 among them */
     bool *in;
-    char (*hosts)[HOST_TEXT_BYTES]; /* by rank */
-    struct pollfd *polls;           /* listener, pending, links by rank */
+    struct hello *hellos; /* by rank: what each says of itself, rank 0 too */
+    struct pollfd *polls; /* listener, pending, links by rank */
 };
 
 static void drop_pending(struct lobby *lobby, int index, const char *reason)
@@ -143,7 +160,8 @@ static void hear_hello(struct lobby *lobby, int index)
         return;
     }
     memcpy(&hello, link->payload, sizeof hello);
-    hello.host[HOST_TEXT_BYTES - 1] = '\0';
+    hello.host[HOST_TEXT_BYTES - 1] = hello.address[ADDRESS_TEXT_BYTES - 1] = '\0';
+    text_clean(hello.address);
     char text[FRAME_TEXT_BYTES];
     if (refusal(text, sizeof text, lobby, &hello, link->address)) {
         LOG_WARN("bootstrap", "%s", text);
@@ -157,7 +175,7 @@ static void hear_hello(struct lobby *lobby, int index)
     admitted->accepts = HUB_ACCEPTS;
     lobby->in[hello.rank] = true;
     lobby->in_count++;
-    memcpy(lobby->hosts[hello.rank], hello.host, HOST_TEXT_BYTES);
+    lobby->hellos[hello.rank] = hello;
     LOG_INFO("bootstrap", "rank %d is in, from %s", hello.rank, admitted->address);
 }
 
@@ -223,6 +241,13 @@ static enum status lobby_round(struct lobby *lobby, int64_t deadline_ns)
     return accept_all(lobby);
 }
 
+/* The start has failed: every rank that is in is told so. */
+static void refuse_all(const struct lobby *lobby, enum status code, const char *text)
+{
+    for (int r = 1; r < lobby->bootstrap->nranks; r++)
+        if (lobby->in[r]) link_send_text(&lobby->bootstrap->links[r], FRAME_REFUSED, 0, 0, code, text);
+}
+
 static enum status lobby_missing(struct lobby *lobby)
 {
     struct bootstrap *b = lobby->bootstrap;
@@ -232,38 +257,27 @@ static enum status lobby_missing(struct lobby *lobby)
         "rank 0 waited %d ms for %d ranks and misses %s: see whether it was started, whether it reaches "
         "this address, or raise RINGZERO_TIMEOUT_MS",
         b->timeout_ms, b->nranks, missing);
-    for (int r = 1; r < b->nranks; r++)
-        if (lobby->in[r]) link_send_text(&b->links[r], FRAME_REFUSED, 0, 0, STATUS_TIMEOUT, text);
+    refuse_all(lobby, STATUS_TIMEOUT, text);
     return FAIL(STATUS_TIMEOUT, "%s", text);
 }
 
-/* Every rank learns its place among the ranks of its host. */
+/* Every rank learns its place among the ranks of its host, and its address. */
 static void welcome_all(struct lobby *lobby)
 {
     struct bootstrap *b = lobby->bootstrap;
     for (int r = 0; r < b->nranks; r++) {
         struct welcome welcome = {.job = b->job};
+        memcpy(welcome.address, lobby->hellos[r].address, sizeof welcome.address);
         for (int other = 0; other < b->nranks; other++) {
-            if (strcmp(lobby->hosts[other], lobby->hosts[r]) != 0) continue;
+            if (strcmp(lobby->hellos[other].host, lobby->hellos[r].host) != 0) continue;
             welcome.local_nranks++;
             if (other < r) welcome.local_rank++;
         }
         if (r > 0)
             link_send(&b->links[r], (struct frame){.type = FRAME_WELCOME, .to = r, .bytes = sizeof welcome},
                 &welcome);
-        else if (b->local_nranks == 0) {
-            b->local_rank = welcome.local_rank;
-            b->local_nranks = welcome.local_nranks;
-        }
+        else take_place(b, &welcome);
     }
-}
-
-/* Rank 0's own address is the one by which a rank of another host found it, if there is one. */
-static void find_hub_address(struct bootstrap *b)
-{
-    bool loopback = true;
-    for (int r = 1; r < b->nranks && loopback; r++)
-        socket_address(b->address, &loopback, b->links[r].fd, false, false);
 }
 
 static enum status lobby_wait(struct lobby *lobby)
@@ -278,9 +292,10 @@ static enum status lobby_wait(struct lobby *lobby)
         int last = lobby->pending_count - 1;
         if (hear_pending(lobby, last)) drop_pending(lobby, last, "had said nothing when all ranks were in");
     }
-    welcome_all(lobby);
-    find_hub_address(b);
-    return STATUS_OK;
+    enum status status = join_settle_addresses(lobby->hellos, b);
+    if (status == STATUS_OK) welcome_all(lobby);
+    else refuse_all(lobby, status, status_text());
+    return status;
 }
 
 enum status join_as_hub(struct bootstrap *b, const struct bootstrap_config *config, int *listen_fd)
@@ -299,20 +314,20 @@ enum status join_as_hub(struct bootstrap *b, const struct bootstrap_config *conf
         .bootstrap = b, .listen_fd = *listen_fd, .pending_room = (int)room, .in_count = 1};
     lobby.pending = calloc(room, sizeof *lobby.pending);
     lobby.in = calloc(nranks, sizeof *lobby.in);
-    lobby.hosts = calloc(nranks, sizeof *lobby.hosts);
+    lobby.hellos = calloc(nranks, sizeof *lobby.hellos);
     lobby.polls = calloc(room + nranks, sizeof *lobby.polls);
     enum status status;
-    if (lobby.pending == NULL || lobby.in == NULL || lobby.hosts == NULL || lobby.polls == NULL) {
+    if (lobby.pending == NULL || lobby.in == NULL || lobby.hellos == NULL || lobby.polls == NULL) {
         status = FAIL(STATUS_SYSTEM, "no memory for the connections of %d ranks", b->nranks);
     } else {
         lobby.in[0] = true;
-        socket_host_identity(lobby.hosts[0]);
+        introduce(&lobby.hellos[0], b, b->job);
         status = lobby_wait(&lobby);
     }
     while (lobby.pending_count > 0) drop_pending(&lobby, lobby.pending_count - 1, NULL);
     free(lobby.pending);
     free(lobby.in);
-    free(lobby.hosts);
+    free(lobby.hellos);
     free(lobby.polls);
     return status;
 }
@@ -324,8 +339,10 @@ enum answer { ANSWER_WELCOME, ANSWER_FAILED, ANSWER_AGAIN };
 
 static void say_hello(struct bootstrap *b, uint64_t job)
 {
-    struct hello hello = {.job = job, .version = FRAME_VERSION, .rank = b->rank, .nranks = b->nranks};
-    socket_host_identity(hello.host);
+    struct hello hello;
+    introduce(&hello, b, job);
+    bool loopback;
+    if (hello.address[0] == '\0') socket_address(hello.address, &loopback, b->links[0].fd, false, false);
     link_send(
         &b->links[0], (struct frame){.type = FRAME_HELLO, .from = b->rank, .bytes = sizeof hello}, &hello);
 }
@@ -343,7 +360,7 @@ static enum answer hear_welcome(struct bootstrap *b, uint64_t job, enum status *
     if (link->frame.bytes == sizeof welcome) memcpy(&welcome, link->payload, sizeof welcome);
     if (link->frame.bytes != sizeof welcome || welcome.job == 0 || (job != 0 && welcome.job != job) ||
         welcome.local_rank < 0 || welcome.local_rank >= welcome.local_nranks ||
-        welcome.local_nranks > b->nranks) {
+        welcome.local_nranks > b->nranks || memchr(welcome.address, '\0', sizeof welcome.address) == NULL) {
         *status = FAIL(STATUS_INVALID,
             "rank 0 at %s sent a WELCOME of %u bytes that fits no job of %d ranks: run the same build "
             "everywhere",
@@ -351,12 +368,7 @@ static enum answer hear_welcome(struct bootstrap *b, uint64_t job, enum status *
         return ANSWER_FAILED;
     }
     b->job = welcome.job;
-    if (b->local_nranks == 0) {
-        b->local_rank = welcome.local_rank;
-        b->local_nranks = welcome.local_nranks;
-    }
-    bool loopback;
-    socket_address(b->address, &loopback, link->fd, false, false);
+    take_place(b, &welcome);
     link->accepts = MEMBER_ACCEPTS;
     return ANSWER_WELCOME;
 }

@@ -123,19 +123,23 @@ enum status socket_listen(int *listen_fd, const char *address, int port)
         errno == EADDRINUSE ? ": another process has it; end that one or choose another MASTER_PORT" : "");
 }
 
+int socket_port(int fd)
+{
+    union address address;
+    socklen_t bytes = sizeof address;
+    if (getsockname(fd, &address.any, &bytes) != 0) return -1;
+    return ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
+}
+
 enum status bootstrap_listen_local(int *listen_fd, int *port)
 {
     TRY(socket_listen(listen_fd, "127.0.0.1", 0));
-    union address address;
-    socklen_t bytes = sizeof address;
-    if (getsockname(*listen_fd, &address.any, &bytes) != 0) {
-        int error = errno;
-        close(*listen_fd);
-        *listen_fd = -1;
-        return FAIL(STATUS_SYSTEM, "cannot read the port of a listening socket: %s", strerror(error));
-    }
-    *port = ntohs(address.v4.sin_port);
-    return STATUS_OK;
+    *port = socket_port(*listen_fd);
+    if (*port > 0) return STATUS_OK;
+    int error = errno;
+    close(*listen_fd);
+    *listen_fd = -1;
+    return FAIL(STATUS_SYSTEM, "cannot read the port of a listening socket: %s", strerror(error));
 }
 
 /* ---- connecting ---- */
@@ -242,6 +246,45 @@ enum status socket_interface_address(char text[ADDRESS_TEXT_BYTES], const char *
     return FAIL(STATUS_INVALID,
         "RINGZERO_INTERFACE is \"%s\", which is no interface with an address here; expected one of: %s",
         interface, names);
+}
+
+/* Interfaces that lead to containers and virtual machines of this host only. */
+static bool is_inner_interface(const char *name)
+{
+    static const char *const inner[] = {"docker", "br-", "veth", "virbr", "cni", "lxc"};
+    for (size_t i = 0; i < sizeof inner / sizeof *inner; i++)
+        if (strncmp(name, inner[i], strlen(inner[i])) == 0) return true;
+    return false;
+}
+
+enum status socket_best_address(char text[ADDRESS_TEXT_BYTES])
+{
+    struct ifaddrs *list = NULL;
+    if (getifaddrs(&list) != 0)
+        return FAIL(STATUS_SYSTEM, "cannot list the network interfaces: %s", strerror(errno));
+    snprintf(text, ADDRESS_TEXT_BYTES, "127.0.0.1");
+    int best = 0;
+    for (struct ifaddrs *entry = list; entry != NULL; entry = entry->ifa_next) {
+        int merit = address_merit(entry);
+        bool up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_LOOPBACK) == 0;
+        if (merit == 0 || !up || is_inner_interface(entry->ifa_name)) continue;
+        union address address;
+        memset(&address, 0, sizeof address);
+        memcpy(&address, entry->ifa_addr, merit == 2 ? sizeof address.v4 : sizeof address.v6);
+        if (merit == 2 && ntohl(address.v4.sin_addr.s_addr) >> 16 == 0xa9fe) continue; /* 169.254: link-local */
+        if (strncmp(entry->ifa_name, "ib", 2) == 0) merit += 2;
+        if (merit <= best) continue;
+        bool loopback;
+        format_address(text, &loopback, &address, false);
+        best = merit;
+    }
+    freeifaddrs(list);
+    return STATUS_OK;
+}
+
+bool socket_is_local_address(const char *text)
+{
+    return text[0] == '\0' || strncmp(text, "127.", 4) == 0 || strcmp(text, "::1") == 0 || strchr(text, '%') != NULL;
 }
 
 void socket_host_identity(char text[HOST_TEXT_BYTES])

@@ -28,6 +28,17 @@ void socket_address(char text[ADDRESS_TEXT_BYTES], bool *loopback, int fd, bool 
  * that exist. */
 MUST_CHECK enum status socket_interface_address(char text[ADDRESS_TEXT_BYTES], const char *interface);
 
+/* The numeric address of this host that other hosts most likely reach: of an ib* interface, else of any that is up and
+ * is not made for containers and virtual machines of this host alone (docker*, br-*, veth*, virbr*, cni*,
+ * lxc*); IPv4 before IPv6. "127.0.0.1" where there is none. */
+MUST_CHECK enum status socket_best_address(char text[ADDRESS_TEXT_BYTES]);
+
+/* True for a numeric address that means nothing on another host: loopback, link-local with its scope, or none (""). */
+bool socket_is_local_address(const char *text);
+
+/* The port that a socket is bound to; -1 on an error. */
+int socket_port(int fd);
+
 /* A text that is equal for processes of one host (and network namespace), and differs otherwise. */
 void socket_host_identity(char text[HOST_TEXT_BYTES]);
 

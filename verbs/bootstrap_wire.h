@@ -30,7 +30,7 @@
 #include "verbs/bootstrap.h"
 
 #define FRAME_MAGIC        0x42305a52u /* "RZ0B" */
-#define FRAME_VERSION      1u
+#define FRAME_VERSION      2u
 #define FRAME_TEXT_BYTES   900 /* longest text of a frame, without a final NUL */
 #define HOST_TEXT_BYTES    64
 #define ADDRESS_TEXT_BYTES 80 /* "[numeric IPv6%scope]:port" fits */
@@ -64,18 +64,20 @@ struct hello {
     int32_t rank;
     int32_t nranks;
     uint32_t zero;
-    char host[HOST_TEXT_BYTES]; /* equal texts: same host */
+    char host[HOST_TEXT_BYTES];       /* equal texts: same host, one loopback */
+    char address[ADDRESS_TEXT_BYTES]; /* by which the rank would have others reach it */
 };
 
 struct welcome {
     uint64_t job;
     int32_t local_rank;
     int32_t local_nranks;
+    char address[ADDRESS_TEXT_BYTES]; /* by which others will reach the rank: see join_settle_addresses() */
 };
 
 _Static_assert(sizeof(struct frame) == 32, "the header of a frame has no padding");
-_Static_assert(sizeof(struct hello) == 24 + HOST_TEXT_BYTES, "HELLO has no padding");
-_Static_assert(sizeof(struct welcome) == 16, "WELCOME has no padding");
+_Static_assert(sizeof(struct hello) == 24 + HOST_TEXT_BYTES + ADDRESS_TEXT_BYTES, "HELLO has no padding");
+_Static_assert(sizeof(struct welcome) == 16 + ADDRESS_TEXT_BYTES, "WELCOME has no padding");
 
 /* One end of a control connection. Plain memory: whoever shares it brings a lock. */
 struct link {

@@ -27,6 +27,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "verbs/address.h"
 #include "verbs/clock.h"
 #include "verbs/log.h"
 
@@ -101,24 +102,16 @@ static void connection_tune(int fd)
 
 static enum status listen_at(struct tcp_edge *tcp, const char *address, uint32_t *port)
 {
-    struct sockaddr_storage name = {0};
-    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&name;
-    struct sockaddr_in *v4 = (struct sockaddr_in *)&name;
-    socklen_t length = sizeof *v4;
-    if (inet_pton(AF_INET, address, &v4->sin_addr) == 1) {
-        v4->sin_family = AF_INET;
-    } else if (inet_pton(AF_INET6, address, &v6->sin6_addr) == 1) {
-        v6->sin6_family = AF_INET6;
-        length = sizeof *v6;
-    } else {
+    struct sockaddr_storage name;
+    socklen_t length;
+    if (!address_parse(&name, &length, address, 0))
         return FAIL(STATUS_INVALID, "\"%s\" is no numeric address to listen on", address);
-    }
     tcp->listen_fd = socket(name.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (tcp->listen_fd < 0 || bind(tcp->listen_fd, (struct sockaddr *)&name, length) != 0 ||
         listen(tcp->listen_fd, 16) != 0 || getsockname(tcp->listen_fd, (struct sockaddr *)&name, &length) != 0)
         return FAIL(STATUS_SYSTEM, "cannot listen on %s: %s; raise ulimit -n or choose another RINGZERO_INTERFACE", address,
             strerror(errno));
-    *port = ntohs(name.ss_family == AF_INET ? v4->sin_port : v6->sin6_port);
+    *port = (uint32_t)address_port(&name);
     return STATUS_OK;
 }
 
@@ -154,20 +147,10 @@ static enum status tcp_offer(struct edge *edge, struct edge_offer *out)
 static enum status producer_start_connecting(struct edge *edge, const struct tcp_offer *offer)
 {
     struct tcp_edge *tcp = edge->state;
-    struct sockaddr_storage name = {0};
-    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&name;
-    struct sockaddr_in *v4 = (struct sockaddr_in *)&name;
-    socklen_t length = sizeof *v4;
-    if (inet_pton(AF_INET, offer->address, &v4->sin_addr) == 1) {
-        v4->sin_family = AF_INET;
-        v4->sin_port = htons((uint16_t)offer->port);
-    } else if (inet_pton(AF_INET6, offer->address, &v6->sin6_addr) == 1) {
-        v6->sin6_family = AF_INET6;
-        v6->sin6_port = htons((uint16_t)offer->port);
-        length = sizeof *v6;
-    } else {
+    struct sockaddr_storage name;
+    socklen_t length;
+    if (!address_parse(&name, &length, offer->address, (int)offer->port))
         return FAIL(STATUS_DATA, "rank %d offers no numeric address", edge->config.peer);
-    }
     tcp->fd = socket(name.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (tcp->fd < 0) return FAIL(STATUS_SYSTEM, "no socket: %s; raise ulimit -n", strerror(errno));
     connection_tune(tcp->fd);

@@ -1,4 +1,4 @@
-/* launch: see launch.h.
+/* launch: ranks started here; launch_environment.c has those that a launcher started.
  *
  * Keeps: no child outlives the launcher, and the first failure is the one that is told. The launcher
  * blocks its signals and takes them one by one with sigtimedwait(), so nothing happens between a look
@@ -10,7 +10,6 @@
 #include "verbs/launch.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -41,8 +40,6 @@ struct launch {
     int64_t urge_at_ns;    /* when the next urging is due */
     int urge_signal;
 };
-
-/* ---- local ranks ---- */
 
 static void block_signals(struct launch *launch)
 {
@@ -253,56 +250,4 @@ enum status launch_local(struct bootstrap_config *config, bool *is_parent, int *
     free(launch.pids);
     *exit_code = status == STATUS_OK ? first_code : 1;
     return status;
-}
-
-/* ---- a launcher's environment ---- */
-
-static enum status read_number(int *value, const char *name, int least, int most, const char *expected)
-{
-    const char *text = getenv(name);
-    char *end = NULL;
-    errno = 0;
-    long number = text == NULL ? 0 : strtol(text, &end, 10);
-    if (text == NULL)
-        return FAIL(STATUS_INVALID,
-            "%s is not set; expected %s: torchrun sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT "
-            "together",
-            name, expected);
-    if (end == text || *end != '\0' || errno != 0 || number < least || number > most)
-        return FAIL(STATUS_INVALID, "%s is \"%s\"; expected %s (%d to %d): correct or unset it", name, text,
-            expected, least, most);
-    *value = (int)number;
-    return STATUS_OK;
-}
-
-enum status launch_from_environment(struct bootstrap_config *config, bool *found)
-{
-    *found = false;
-    if (getenv("RANK") == NULL && getenv("WORLD_SIZE") == NULL) return STATUS_OK;
-    struct bootstrap_config read = bootstrap_config_single();
-    read.local_nranks = 0;
-    TRY(read_number(&read.nranks, "WORLD_SIZE", 1, INT_MAX, "the number of ranks"));
-    TRY(read_number(&read.rank, "RANK", 0, read.nranks - 1, "a number below WORLD_SIZE"));
-    if (getenv("LOCAL_WORLD_SIZE") != NULL)
-        TRY(read_number(
-            &read.local_nranks, "LOCAL_WORLD_SIZE", 1, read.nranks, "the number of ranks on this host"));
-    int local_most = (read.local_nranks > 0 ? read.local_nranks : read.nranks) - 1;
-    if (getenv("LOCAL_RANK") != NULL)
-        TRY(read_number(&read.local_rank, "LOCAL_RANK", 0, local_most, "this rank's number on its host"));
-    else read.local_nranks = 0; /* one without the other says nothing */
-    if (read.nranks > 1) {
-        const char *address = getenv("MASTER_ADDR");
-        TRY(read_number(&read.port, "MASTER_PORT", 1, 65535, "the port of rank 0"));
-        if (address == NULL || address[0] == '\0' || strlen(address) >= sizeof read.address)
-            return FAIL(STATUS_INVALID,
-                "MASTER_ADDR is %s; expected the name or IP address of rank 0's host, shorter than %zu bytes",
-                address == NULL      ? "not set"
-                : address[0] == '\0' ? "empty"
-                                     : "too long",
-                sizeof read.address);
-        snprintf(read.address, sizeof read.address, "%s", address);
-    }
-    *config = read;
-    *found = true;
-    return STATUS_OK;
 }

@@ -8,13 +8,18 @@
 #include "verbs/bootstrap.h"
 #include "verbs/status.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Starts nranks processes by fork() on this host and reaps them. Call before any thread exists.
  *
  * In each child: returns OK with *is_parent false and *config filled (rank 0: the inherited listening socket, which
  * no other process keeps; all: one random job id). The child dies with the parent (PR_SET_PDEATHSIG).
  * OPENBLAS_NUM_THREADS is set to max(1, cores / nranks) there unless it is set already, so that ranks do not fight
  * over cores, and where there are at least as many cores as ranks each rank is bound to a part of its own
- * (RINGZERO_BIND=none: not). OpenBLAS reads the variable when it is loaded: a program that is linked to it must pass the value to
+ * (RINGZERO_BIND=none: not). OpenBLAS reads the variable when it is loaded: a program that is linked to it
+ * must pass the value to
  * openblas_set_num_threads() itself.
  *
  * In the parent: returns after the last child ended, *is_parent true, *exit_code 0 if all ended well, else that of
@@ -27,12 +32,36 @@
 MUST_CHECK enum status launch_local(
     struct bootstrap_config *config, bool *is_parent, int *exit_code, int nranks);
 
-/* Fills config from RANK, WORLD_SIZE, LOCAL_RANK (optional), LOCAL_WORLD_SIZE (optional), MASTER_ADDR,
- * MASTER_PORT. *found is false, and config untouched, when RANK and WORLD_SIZE are both unset.
- * MASTER_ADDR and MASTER_PORT may be unset when WORLD_SIZE is 1. Without both LOCAL_ variables,
- * bootstrap_open() finds the local rank by comparing hosts.
- * errors: INVALID when only some are set or a value is no number or out of range, naming the variable, the value and
- * what is expected. */
+/* Fills config where a launcher started this process as one rank of several. The first of these that is set decides:
+ *
+ *   launcher   rank and number of ranks                      address of rank 0, unless MASTER_ADDR and MASTER_PORT
+ *                                                            give it
+ *   torchrun   RANK, WORLD_SIZE                              they must give it
+ *   Open MPI   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE    PMIx
+ *   MPICH      PMI_RANK, PMI_SIZE                            PMI-1 over PMI_FD
+ *   Slurm      SLURM_PROCID, SLURM_NTASKS, in a step         PMIx (srun --mpi=pmix), else the step's first node and a
+ *                                                            port of 15000 to 34999 drawn from the ids of job and step
+ *   PMIx       PMIX_RANK, PMIX_NAMESPACE                     PMIx
+ *
+ * A Slurm batch script's own shell is no rank: only inside a step (SLURM_STEP_ID) are the variables read.
+ * Local ranks are read too where the launcher tells them (LOCAL_RANK and LOCAL_WORLD_SIZE, …); else bootstrap_open()
+ * finds them by comparing hosts.
+ *
+ * *found is false, and config untouched, when there is no launcher. PMIx and PMI-1 carry {address, port, job id} of
+ * rank 0, which listens already (config->listen_fd), and are left again before this returns. When the launcher says
+ * that all ranks share a host the address is 127.0.0.1, else RINGZERO_INTERFACE's, else that of socket_best_address().
+ * collective: with PMIx or PMI-1 every rank of the job calls. threads: call before any thread exists (a forked child
+ * asks PMIx).
+ * errors: INVALID when only some variables are set or a value is no number or out of range, naming the variable, the
+ * value and what is expected; or when rank 0 is on another host and told a loopback address. SYSTEM when PMIx or PMI-1
+ * is missing or fails, or the port is taken, naming the alternatives; TIMEOUT when there is no answer before the
+ * deadline; DATA when what comes is no address of ours. */
 MUST_CHECK enum status launch_from_environment(struct bootstrap_config *config, bool *found);
 
+/* What tells the number of ranks there, for messages: "WORLD_SIZE", "PMI_SIZE", …; NULL when there is no launcher. */
+const char *launch_size_variable(void);
+
+#ifdef __cplusplus
+}
+#endif
 #endif

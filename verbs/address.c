@@ -1,0 +1,28 @@
+/* address: see address.h. Bytes are copied between the views of a name, so no view aliases another. */
+#include "verbs/address.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdint.h>
+#include <string.h>
+
+bool address_parse(struct sockaddr_storage *name, socklen_t *name_bytes, const char *text, int port)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    bool is_v4 = inet_pton(AF_INET, text, &v4.sin_addr) == 1;
+    if (!is_v4 && inet_pton(AF_INET6, text, &v6.sin6_addr) != 1) return false;
+    memset(name, 0, sizeof *name);
+    *name_bytes = is_v4 ? sizeof v4 : sizeof v6;
+    memcpy(name, is_v4 ? (const void *)&v4 : (const void *)&v6, *name_bytes);
+    return true;
+}
+
+int address_port(const struct sockaddr_storage *name)
+{
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    memcpy(&v4, name, sizeof v4);
+    memcpy(&v6, name, sizeof v6);
+    return ntohs(name->ss_family == AF_INET6 ? v6.sin6_port : v4.sin_port);
+}
