@@ -1,0 +1,91 @@
+/* ring_bench: the sweep on ringzero: ring_bench --ranks N --transport T [options of sweep.h]. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/compare/sweep.h"
+#include "ring/ring.h"
+#include "verbs/launch.h"
+#include "verbs/log.h"
+
+struct ring_peer {
+    struct bootstrap *bootstrap;
+    struct device *device;
+    struct ring_comm *comm;
+    double *values; /* nranks */
+};
+
+static enum status call_ring(const struct sweep_call *call, struct ring_comm *comm)
+{
+    size_t part = call->count * sizeof(float), whole = part * (size_t)ring_comm_nranks(comm);
+    struct span recv = span_host(call->recv, part), send = span_host(call->send, part);
+    switch (call->collective) {
+    case SWEEP_ALL_REDUCE: return ring_all_reduce(recv, send, call->count, DTYPE_FLOAT32, REDOP_SUM, comm, NULL);
+    case SWEEP_REDUCE_SCATTER:
+        return ring_reduce_scatter(
+            recv, span_host(call->send, whole), call->count, DTYPE_FLOAT32, REDOP_SUM, comm, NULL);
+    case SWEEP_ALL_GATHER:
+        return ring_all_gather(span_host(call->recv, whole), send, call->count, DTYPE_FLOAT32, comm, NULL);
+    case SWEEP_BROADCAST: return ring_broadcast(recv, recv, call->count, DTYPE_FLOAT32, 0, comm, NULL);
+    case SWEEP_COLLECTIVES: break;
+    }
+    return FAIL(STATUS_INVALID, "no such collective");
+}
+
+static int complain(enum status status)
+{
+    if (status != STATUS_OK) fprintf(stderr, "ring_bench: %s\n", status_text());
+    return status != STATUS_OK;
+}
+
+static int operate(const struct sweep_call *call, void *context)
+{
+    struct ring_peer *peer = context;
+    return complain(call_ring(call, peer->comm));
+}
+
+static int maximum(double *value, void *context)
+{
+    struct ring_peer *peer = context;
+    peer->values[bootstrap_rank(peer->bootstrap)] = *value;
+    if (complain(bootstrap_all_gather(peer->values, sizeof *value, peer->bootstrap))) return 1;
+    for (int r = 0; r < bootstrap_nranks(peer->bootstrap); r++)
+        if (peer->values[r] > *value) *value = peer->values[r];
+    return 0;
+}
+
+static int run_rank(const struct bootstrap_config *job, const char *transport, const struct sweep_options *options)
+{
+    struct ring_peer ring = {.values = calloc((size_t)job->nranks, sizeof(double))};
+    struct sweep_peer peer = {
+        .rank = job->rank, .nranks = job->nranks, .context = &ring, .operate = operate, .maximum = maximum};
+    struct ring_config config = {.transport = transport};
+    log_set_rank(job->rank, job->nranks);
+    int failed = ring.values == NULL || complain(bootstrap_open(&ring.bootstrap, job)) ||
+                 complain(device_open(&ring.device, "host")) ||
+                 complain(ring_comm_open(&ring.comm, &config, ring.bootstrap, ring.device)) ||
+                 sweep_run(options, &peer) != 0;
+    if (failed && ring.bootstrap != NULL) bootstrap_abort("the sweep failed", ring.bootstrap);
+    ring_comm_close(ring.comm);
+    bootstrap_close(ring.bootstrap);
+    device_close(ring.device);
+    free(ring.values);
+    return failed;
+}
+
+int main(int argc, char **argv)
+{
+    struct sweep_options options;
+    struct bootstrap_config job = bootstrap_config_single();
+    const char *transport = NULL;
+    int nranks = 2, exit_code = 1;
+    bool is_parent = false;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--ranks") == 0) nranks = atoi(argv[i + 1]);
+        if (strcmp(argv[i], "--transport") == 0) transport = argv[i + 1];
+    }
+    int wrong = sweep_parse(&options, argc, argv);
+    if (wrong != 0) return wrong;
+    if (complain(launch_local(&job, &is_parent, &exit_code, nranks))) return 1;
+    return is_parent ? exit_code : run_rank(&job, transport, &options);
+}
