@@ -370,12 +370,20 @@ int main(void)
         int nranks[8]; /* up to the first 0 */
     } runs[] = {
         {{{.transport = "shm"}, .large = true}, {3}},
-        {{{.transport = "shm", .slot_bytes = 1024, .slot_count = 4}, .quick = false}, {1, 2, 3, 4, 5, 7, 8}},
-        {{{.transport = "shm", .slot_bytes = 64, .slot_count = 2, .start = UINT64_MAX - 20}, .quick = true}, {2, 3, 4, 5, 8}},
-        {{{.transport = "tcp", .slot_bytes = 1024, .slot_count = 4}, .quick = false}, {2, 3, 5}},
-        {{{.transport = "tcp", .slot_bytes = 320, .slot_count = 2, .start = UINT64_MAX - 20}, .quick = true}, {2, 4, 7}},
-        {{{.custom = &transport_chaos, .slot_bytes = 192, .slot_count = 4, .channels = 2}, .quick = true}, {2, 3, 5, 8}},
+        /* On the ring whatever the size: exchange_bytes 1. */
+        {{{.transport = "shm", .slot_bytes = 1024, .slot_count = 4, .exchange_bytes = 1}, .quick = false}, {1, 2, 3, 4, 5, 7, 8}},
+        {{{.transport = "shm", .slot_bytes = 64, .slot_count = 2, .exchange_bytes = 1, .start = UINT64_MAX - 20}, .quick = true},
+            {2, 3, 4, 5, 8}},
+        {{{.transport = "tcp", .slot_bytes = 1024, .slot_count = 4, .exchange_bytes = 1}, .quick = false}, {2, 3, 5}},
+        {{{.transport = "tcp", .slot_bytes = 320, .slot_count = 2, .exchange_bytes = 1, .start = UINT64_MAX - 20}, .quick = true},
+            {2, 4, 7}},
+        {{{.custom = &transport_chaos, .slot_bytes = 192, .slot_count = 4, .channels = 2, .exchange_bytes = 1}, .quick = true},
+            {2, 3, 5, 8}},
+        /* Small ones as exchanges, in one hop or two; large ones on the ring, with the threshold among the counts. */
         {{{.transport = "auto", .slot_bytes = 192, .slot_count = 4, .channels = 3}, .quick = true}, {1, 2, 3, 4, 5, 7, 8}},
+        {{{.transport = "shm", .exchange_bytes = 2000}, .quick = false}, {2, 3, 8}},
+        {{{.transport = "tcp", .exchange_bytes = 2000}, .quick = true}, {2, 3, 5}},
+        {{{.custom = &transport_chaos, .slot_bytes = 256, .slot_count = 4}, .quick = true}, {2, 3, 5}},
     };
     for (size_t r = 0; r < sizeof runs / sizeof *runs; r++)
         for (int i = 0; i < 8 && runs[r].nranks[i] != 0; i++) {

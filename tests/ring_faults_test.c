@@ -88,8 +88,7 @@ static void reduce_until_the_edge_breaks(struct ring_comm *comm, struct device *
 
 static void break_body(struct bootstrap *bootstrap, void *argument)
 {
-    (void)argument;
-    with_comm(bootstrap, (struct ring_config){.custom = &transport_chaos_breaking, .slot_bytes = 64, .slot_count = 4},
+    with_comm(bootstrap, (struct ring_config){.custom = &transport_chaos_breaking, .slot_bytes = 64, .slot_count = 4, .exchange_bytes = argument != NULL},
         reduce_until_the_edge_breaks);
 }
 
@@ -100,6 +99,7 @@ enum difference { COUNT_DIFFERS, DTYPE_DIFFERS, REDOP_DIFFERS, ROOT_DIFFERS, COL
 struct mismatch {
     enum difference difference;
     const char *transport;
+    size_t exchange_bytes;
 };
 static _Thread_local struct mismatch mismatch;
 
@@ -130,7 +130,8 @@ static void call_differently(struct ring_comm *comm, struct device *device)
 static void mismatch_body(struct bootstrap *bootstrap, void *argument)
 {
     mismatch = *(const struct mismatch *)argument;
-    with_comm(bootstrap, (struct ring_config){.transport = mismatch.transport}, call_differently);
+    with_comm(bootstrap, (struct ring_config){.transport = mismatch.transport, .exchange_bytes = mismatch.exchange_bytes},
+        call_differently);
 }
 
 /* ---- a rank that does not come: a timeout that names it ---- */
@@ -216,7 +217,9 @@ int main(void)
     for (int t = 0; t < 2; t++) CHECK(ranks_as_processes(4, DEADLINE_MS, death_body, names[t], 2) == 0);
     for (int t = 0; t < 2; t++) {
         for (int d = 0; d < DIFFERENCES; d++) {
-            struct mismatch each = {(enum difference)d, names[t]};
+            struct mismatch each = {(enum difference)d, names[t], 0};
+            ranks_as_threads(3, DEADLINE_MS, mismatch_body, &each);
+            each.exchange_bytes = 1; /* on the ring */
             ranks_as_threads(3, DEADLINE_MS, mismatch_body, &each);
         }
         ranks_as_threads(3, DEADLINE_MS, timeout_body, names[t]);
@@ -224,5 +227,6 @@ int main(void)
     }
     ranks_as_threads(3, DEADLINE_MS, tunable_body, NULL);
     ranks_as_threads(4, DEADLINE_MS, break_body, NULL);
+    ranks_as_threads(4, DEADLINE_MS, break_body, "on the ring");
     return test_result();
 }
