@@ -167,6 +167,9 @@ static enum status shm_connect_producer(struct edge *edge, const struct shm_offe
     char path[64];
     snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)offer.pid, (long long)offer.fd);
     shm->fd = open(path, O_RDWR | O_CLOEXEC);
+    if (shm->fd < 0 && errno == ENOENT) /* it failed and closed, or its process is gone, or is none of this process table */
+        return FAIL(STATUS_PEER, "rank %d's memory at %s is gone: if it still runs, the two do not share a process table: use "
+            "--transport tcp", edge->config.peer, path);
     if (shm->fd < 0)
         return FAIL(STATUS_SYSTEM, "cannot open rank %d's memory at %s: %s; use --transport tcp", edge->config.peer, path,
             strerror(errno));
