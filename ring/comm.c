@@ -180,6 +180,13 @@ static void draw_rings(struct ring_comm *comm)
             comm->config.timeout_ms);
 }
 
+static long ranks_here(const struct ring_comm *comm)
+{
+    long here = 0;
+    for (int r = 0; r < comm->nranks; r++) here += comm->ranks[r].host == comm->ranks[comm->rank].host;
+    return here;
+}
+
 enum status ring_comm_open(
     struct ring_comm **out, const struct ring_config *config, struct bootstrap *bootstrap, struct device *device)
 {
@@ -204,6 +211,7 @@ enum status ring_comm_open(
     }
     TRY_GOTO(introduce(comm, all));
     free(all);
+    if (ranks_here(comm) > sysconf(_SC_NPROCESSORS_ONLN)) progress_share_cores(comm->progress);
     draw_rings(comm);
     comm->opened = true;
     *out = comm;

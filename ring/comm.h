@@ -39,7 +39,7 @@ struct ring_comm {
 
     pthread_mutex_t lock; /* of what follows */
     char failure_text[STATUS_TEXT_BYTES];
-    struct stores stores;
+    struct stores stores[COLLECTIVE_COUNT]; /* each collective reads and writes slots in its own way */
     bool group_open;
     uint64_t group_id;
     struct request *grouped; /* of the open group, owned */

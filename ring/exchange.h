@@ -20,7 +20,7 @@
 #include "ring/operation.h"
 
 #define EXCHANGE_MOST_RANKS 16  /* n(n−1) edges: beyond, the ring */
-#define EXCHANGE_SLOTS      4
+#define EXCHANGE_SLOTS      8
 _Static_assert(2 * (EXCHANGE_MOST_RANKS - 1) <= 2 * RING_MAX_CHANNELS, "its edges fit an operation's room");
 #define EXCHANGE_LINE_BYTES ((size_t)1088) /* an entry: header and 1 KiB of data, in whole cache lines */
 

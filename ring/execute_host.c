@@ -393,7 +393,7 @@ static enum status begin_plan(struct operation *operation)
     operation->slots_are_shared = producer != NULL && producer->transport->peer_reads_slots;
     if (!operation->slots_are_shared) return STATUS_OK;
     pthread_mutex_lock(&comm->lock);
-    operation->streaming = stores_choose(&comm->stores, operation->count * dtype_bytes(operation->reduction.dtype));
+    operation->streaming = stores_choose(&comm->stores[operation->collective], operation->count * dtype_bytes(operation->reduction.dtype));
     pthread_mutex_unlock(&comm->lock);
     return STATUS_OK;
 }

@@ -26,6 +26,7 @@
 
 #define SPINS_BEFORE_YIELD  200 /* about 20 µs: longer than a neighbour on another core takes for a slice */
 #define YIELDS_BEFORE_SLEEP 4   /* whoever shares this core goes first */
+#define YIELDS_WHEN_SHARED  100 /* cores shared by ranks: each yield is one turn of the others */
 #define SLEEP_NS            1000000 /* at most: deadlines and the job's failure are looked at in between */
 #define POLL_MS             1
 #define DEATH_NEWS_MS       200
@@ -35,6 +36,7 @@ struct progress {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int references;             /* communicators that share it */
+    int spins, yields;          /* before sleep */
     struct bell *bell;
     bool driven;                /* claimed by compare-and-swap: claim(), release() */
     int waiters;                /* threads that sleep on `changed` */
@@ -49,10 +51,18 @@ enum status progress_open(struct progress **progress)
     pthread_mutex_init(&(*progress)->lock, NULL);
     pthread_cond_init(&(*progress)->changed, NULL);
     (*progress)->references = 1;
+    (*progress)->spins = SPINS_BEFORE_YIELD;
+    (*progress)->yields = YIELDS_BEFORE_SLEEP;
     if (bell_open(&(*progress)->bell) == STATUS_OK) return STATUS_OK;
     progress_close(*progress);
     *progress = NULL;
     return STATUS_SYSTEM;
+}
+
+void progress_share_cores(struct progress *progress)
+{
+    progress->spins = 0;
+    progress->yields = YIELDS_WHEN_SHARED;
 }
 
 struct bell *progress_bell(const struct progress *progress) { return progress->bell; }
@@ -100,11 +110,11 @@ static int live_descriptors(struct pollfd *descriptors, const struct progress *p
  * is the last look before sleep, and *rings what the bell had rung before it. */
 static void idle_wait(int idle, bool *listening, uint32_t *rings, struct progress *progress)
 {
-    if (idle < SPINS_BEFORE_YIELD) {
+    if (idle < progress->spins) {
         cpu_relax();
         return;
     }
-    if (idle < SPINS_BEFORE_YIELD + YIELDS_BEFORE_SLEEP) {
+    if (idle < progress->spins + progress->yields) {
         sched_yield();
         return;
     }
@@ -317,14 +327,17 @@ static void wait_for_driver(const struct operation *operation, struct progress *
 }
 
 /* Nothing else is live: tries for a moment, without a clock, without lists. The caller has the claim. True when it ended. */
-static bool run_on_the_spot(struct operation *operation, enum status *status)
+static bool run_on_the_spot(struct operation *operation, enum status *status, const struct progress *progress)
 {
+    bool shared = progress->spins == 0;
+    int tries = shared ? YIELDS_WHEN_SHARED : SPINS_BEFORE_YIELD;
     *status = operation_begin(operation);
     bool done = false;
-    for (int idle = 0; *status == STATUS_OK && !done && idle < SPINS_BEFORE_YIELD; idle++) {
+    for (int idle = 0; *status == STATUS_OK && !done && idle < tries; idle++) {
         bool moved = false;
         *status = operation_advance(operation, &moved, &done);
         if (moved) idle = 0;
+        else if (!done && shared) sched_yield();
         else if (!done) cpu_relax();
     }
     if (*status != STATUS_OK) *status = explain(operation, *status);
@@ -336,7 +349,7 @@ enum status progress_run(struct operation *operations, int count, struct progres
     enum status status = STATUS_OK;
     bool claimed = count == 1 && operations->exchanges && claim(progress);
     if (claimed && progress->live == NULL && __atomic_load_n(&progress->incoming, __ATOMIC_ACQUIRE) == NULL &&
-        run_on_the_spot(operations, &status)) {
+        run_on_the_spot(operations, &status, progress)) {
         operation_end(operations);
         release(progress);
         return status;

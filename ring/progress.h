@@ -27,6 +27,9 @@ MUST_CHECK enum status progress_open(struct progress **progress);
 struct progress *progress_share(struct progress *progress);
 void progress_close(struct progress *progress);
 
+/* With more ranks on this host than cores, whoever is waited for needs the core: then waiting yields at once instead of spinning. */
+void progress_share_cores(struct progress *progress);
+
 /* What edges are to be opened with, so that their peers can wake the driver. */
 struct bell *progress_bell(const struct progress *progress);
 

@@ -152,7 +152,8 @@ static void comm_count(struct ring_comm *comm, const struct operation *operation
     __atomic_add_fetch(&counters->busy_ns, (uint64_t)busy_ns, __ATOMIC_RELAXED);
     if (!operation->slots_are_shared) return;
     pthread_mutex_lock(&comm->lock);
-    stores_learn(&comm->stores, operation->count * dtype_bytes(operation->reduction.dtype), operation->streaming, busy_ns);
+    stores_learn(&comm->stores[operation->collective], operation->count * dtype_bytes(operation->reduction.dtype),
+        operation->streaming, busy_ns);
     pthread_mutex_unlock(&comm->lock);
 }
 

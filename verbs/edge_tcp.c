@@ -3,7 +3,7 @@
  *
  *   producer ──► consumer   hello { magic, nonce }                               once, after connecting
  *                           frame { bytes, tag } payload[bytes]                  one per step, in order
- *   consumer ──► producer   credit: the consumer's head, u64                     whenever it has moved
+ *   consumer ──► producer   credit: the consumer's head, u64                     whenever half of the slots are free
  *
  * All words are in host order: both ends run the same build (the bootstrap refuses another).
  *
@@ -35,6 +35,7 @@
 #define STRANGERS       4                   /* accepted connections that have not said hello yet */
 #define STRANGER_MS     5000                /* how long one may stay silent */
 #define SCATTER_ENTRIES 2
+#define AHEAD_BYTES     1024 /* received at once where less is wanted: a small step takes one call instead of two */
 
 struct tcp_offer {
     uint64_t nonce;
@@ -77,6 +78,8 @@ struct tcp_edge {
     struct tcp_frame frame;
     size_t frame_done; /* bytes of frame and payload already carried */
     void *landing;     /* consumer: where the payload goes instead of the slot; NULL: the slot */
+    unsigned char ahead[AHEAD_BYTES]; /* consumer: received, not yet taken: [ahead_begin, ahead_end) */
+    size_t ahead_begin, ahead_end;
 
     uint64_t credit;     /* producer: the consumer's head as last told. consumer: head as last sent, whole */
     size_t credit_done;  /* bytes of the credit in hand */
@@ -328,11 +331,19 @@ static enum status producer_progress(struct edge *edge, bool *moved)
 
 /* ---- consumer: steps in, credits out ---- */
 
+/* Half of the slots at a time: the producer always has the other half to go on with. */
+static bool credit_is_due(const struct edge *edge)
+{
+    const struct tcp_edge *tcp = edge->state;
+    uint64_t half = edge->fifo.slot_count > 1 ? edge->fifo.slot_count / 2 : 1;
+    return tcp->head - tcp->credit >= half;
+}
+
 static enum status consumer_send_credit(struct edge *edge, bool *moved)
 {
     struct tcp_edge *tcp = edge->state;
     if (tcp->credit_done == 0) {
-        if (tcp->head == tcp->credit) return STATUS_OK;
+        if (!credit_is_due(edge)) return STATUS_OK;
         tcp->credit_word = tcp->head;
     }
     ssize_t sent = send(tcp->fd, (unsigned char *)&tcp->credit_word + tcp->credit_done,
@@ -359,6 +370,22 @@ static enum status consumer_frame_arrived(struct edge *edge)
     return STATUS_OK;
 }
 
+/* As recv(), by way of `ahead` where little is wanted. */
+static ssize_t receive(struct tcp_edge *tcp, unsigned char *into, size_t missing)
+{
+    if (tcp->ahead_begin == tcp->ahead_end) {
+        if (missing >= AHEAD_BYTES) return recv(tcp->fd, into, missing, 0);
+        ssize_t got = recv(tcp->fd, tcp->ahead, AHEAD_BYTES, 0);
+        if (got <= 0) return got;
+        tcp->ahead_begin = 0;
+        tcp->ahead_end = (size_t)got;
+    }
+    size_t bytes = tcp->ahead_end - tcp->ahead_begin < missing ? tcp->ahead_end - tcp->ahead_begin : missing;
+    memcpy(into, tcp->ahead + tcp->ahead_begin, bytes);
+    tcp->ahead_begin += bytes;
+    return (ssize_t)bytes;
+}
+
 /* Receives into what is missing of the frame, then of the payload, of the step in hand; *whole says that all of it is here,
  * *again that there may be more. */
 static enum status consumer_receive_step(struct edge *edge, bool *whole, bool *moved, bool *again)
@@ -373,11 +400,11 @@ static enum status consumer_receive_step(struct edge *edge, bool *whole, bool *m
         into = payload + (tcp->frame_done - sizeof tcp->frame);
         missing = sizeof tcp->frame + tcp->frame.bytes - tcp->frame_done;
     }
-    ssize_t got = recv(tcp->fd, into, missing, 0);
+    ssize_t got = receive(tcp, into, missing);
     if (got == 0) return connection_lost(edge, "receiving", 0);
     if (got < 0) return would_block(errno) ? STATUS_OK : connection_lost(edge, "receiving", errno);
     *moved = true;
-    *again = (size_t)got == missing;
+    *again = (size_t)got == missing || tcp->ahead_begin < tcp->ahead_end;
     tcp->frame_done += (size_t)got;
     if (tcp->frame_done == sizeof tcp->frame) TRY(consumer_frame_arrived(edge));
     *whole = tcp->frame_done >= sizeof tcp->frame && tcp->frame_done == sizeof tcp->frame + tcp->frame.bytes;
@@ -413,14 +440,17 @@ static bool tcp_drained(const struct edge *edge)
 {
     const struct tcp_edge *tcp = edge->state;
     if (edge->config.side == EDGE_PRODUCER) return tcp->head == tcp->tail;
-    return tcp->credit == tcp->head && tcp->credit_done == 0;
+    return !credit_is_due(edge) && tcp->credit_done == 0;
 }
 
+/* A producer with nothing to send waits for nothing: credits that it does not need yet must not keep poll() awake. */
 static int tcp_descriptor(const struct edge *edge, short *events)
 {
     const struct tcp_edge *tcp = edge->state;
-    bool can_send = tcp->step != tcp->tail && tcp->step - tcp->credit < edge->fifo.slot_count;
-    *events = edge->config.side == EDGE_PRODUCER && can_send ? POLLOUT : POLLIN;
+    *events = POLLIN;
+    if (edge->config.side == EDGE_CONSUMER) return tcp->fd;
+    if (tcp->step == tcp->tail) return -1;
+    if (tcp->step - tcp->credit < edge->fifo.slot_count) *events = POLLOUT;
     return tcp->fd;
 }
 
