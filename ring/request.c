@@ -238,7 +238,7 @@ enum status ring_group_begin(struct ring_comm *comm)
     pthread_mutex_lock(&comm->lock);
     bool open = comm->group_open;
     comm->group_open = true;
-    comm->group_id++;
+    if (!open) comm->group_id++;
     pthread_mutex_unlock(&comm->lock);
     if (open) return FAIL(STATUS_INVALID, "a group is already open on this communicator: end it first");
     return STATUS_OK;

@@ -180,7 +180,8 @@ MUST_CHECK enum status ring_all_gather_v(struct span recv, struct span send, con
 
 /* Between begin and end, calls on this communicator are only checked and kept; end issues them as one, here or on its stream: so sends
  * and receives cannot block one another by their order. Calls that use the same edge (collectives; sends to one peer) run in the
- * order of the calls. One group at a time per communicator, by one thread. drop forgets what was kept. */
+ * order of the calls. One group at a time per communicator, by one thread; a collective in a group is in one on all ranks. drop
+ * forgets what was kept. */
 MUST_CHECK enum status ring_group_begin(struct ring_comm *comm);
 MUST_CHECK enum status ring_group_end(struct ring_comm *comm, struct stream *stream);
 void ring_group_drop(struct ring_comm *comm);

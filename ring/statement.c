@@ -10,6 +10,8 @@ struct statement {
     uint64_t tags[STATEMENT_TAGS]; /* of collective s: tags[s mod STATEMENT_TAGS] */
 };
 
+_Static_assert(sizeof ((struct ring_comm *)0)->tags == sizeof ((struct statement *)0)->tags, "one place a collective");
+
 static uint64_t mailbox(const struct ring_comm *comm) { return (comm->id | COMM_MAILBOX_STATEMENT) * 2; }
 
 static int neighbour(const struct ring_comm *comm, int step)

@@ -163,6 +163,7 @@ static void check_group(struct world *world, size_t count)
             for (size_t i = 0; i < count; i++) x[i] = value(world->rank, peer + 100 * m, i);
             CHECK_OK(ring_send(span_of(x, count), count, DTYPE_INT32, peer, world->comm, NULL));
         }
+    CHECK_STATUS(ring_group_begin(world->comm), STATUS_INVALID); /* refused, and the open group goes on as one */
     for (size_t i = 0; i < count; i++) sum[i] = value(world->rank, 5, i);
     CHECK_OK(ring_all_reduce(span_of(sum, count), span_of(sum, count), count, DTYPE_INT32, REDOP_SUM, world->comm, NULL));
     for (int m = 0; m < 2; m++)
