@@ -71,4 +71,7 @@ static inline struct edge **comm_edge_place(int channel, enum edge_side side, in
 MUST_CHECK enum status comm_edge(
     struct edge **edge, int channel, enum edge_side side, int peer, struct ring_comm *comm);
 
+/* Remembers status_text() as the communicator's failure, if it is the first, and tells every rank. threads: any. */
+void comm_fail(struct ring_comm *comm);
+
 #endif

@@ -229,7 +229,10 @@ static void finish(struct operation **link, enum status status, struct progress 
     *link = operation->next;
     operation_end(operation);
     operation->status = status;
-    if (status != STATUS_OK) snprintf(operation->room->text, sizeof operation->room->text, "%s", status_text());
+    if (status != STATUS_OK) {
+        snprintf(operation->room->text, sizeof operation->room->text, "%s", status_text());
+        comm_fail(operation->comm); /* at once: those behind it must not each wait for a deadline of their own */
+    }
     pthread_mutex_lock(&progress->lock);
     operation->done = true; /* from here on the operation is its owner's again */
     pthread_cond_broadcast(&progress->changed);

@@ -120,8 +120,8 @@ static enum status comm_failure(struct ring_comm *comm)
     return FAIL(STATUS_ABORTED, "the communicator has failed: %s", status_text());
 }
 
-/* Remembers the first failure and tells every rank; the bootstrap names this rank itself. */
-static void comm_fail(struct ring_comm *comm)
+/* The bootstrap names this rank itself. */
+void comm_fail(struct ring_comm *comm)
 {
     char prefix[24];
     int length = snprintf(prefix, sizeof prefix, "rank %d: ", comm_name(comm, comm->rank));
