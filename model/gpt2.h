@@ -5,35 +5,65 @@
  *   logits = lnf(x) wteᵀ, block of rows by block of rows: the full logits are never held
  *   loss = Σ over valid tokens of −log softmax(logits)[target]
  *
- * Shapes use B (batch), T (positions), C, V, L, NH. Memory: activations are held under MEMORY_ACTIVATIONS and
- * do not depend on V; workspace under MEMORY_WORKSPACE and does not depend on L.
+ * Shapes use B (batch), T (positions), C, V, L, NH. Memory, by tag:
+ *
+ *   MEMORY_ACTIVATIONS   what backward needs of forward: does not depend on V; with
+ *                        recomputation not on L either
+ *   MEMORY_CHECKPOINTS   with recomputation: the input of each block, L·B·T·C·4 bytes
+ *   MEMORY_WORKSPACE     does not depend on L
  */
 #ifndef MODEL_GPT2_H
 #define MODEL_GPT2_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "model/hooks.h"
 #include "model/params.h"
 #include "verbs/device.h"
+#include "verbs/dtype.h"
 
 struct gpt2;
 
 /* A target of this value is not counted: no loss, no gradient. */
 #define GPT2_IGNORED_TARGET (-1)
 
-/* Allocates activations and workspace for at most (batch, t). params, hooks' context and device must outlive
- * the model; hooks is copied. errors: INVALID (t > max_t, enter missing), SYSTEM (memory). */
+/* How a model is run. Whatever is chosen, everything is computed in float32.
+ *
+ * weights, gradients: the dtypes of what enter() lends: float32, bfloat16 or float16. Weights of 16 bits
+ * are widened on enter into workspace of one unit, the largest. A use's part of a gradient of 16 bits is
+ * computed in workspace of the same size and rounded into it once, before grad_ready():
+ * g = round(float32(g) + part), to nearest even.
+ *
+ * recompute: activation checkpointing. Of each block only the input is kept, and backward computes the
+ * rest again, with the same bits. */
+struct gpt2_run {
+    int batch, t; /* at most */
+    enum dtype weights, gradients;
+    bool recompute;
+};
+
+/* Bytes that gpt2_open() holds, by memory tag, for one rank: hooks without local_slice and act_save.
+ * (With act_save, recompute keeps no checkpoints, and B·T·C·4 bytes of activations more.) Allocates
+ * nothing, so it may be asked for models that fit nowhere. run: valid for gpt2_open(). */
+struct gpt2_memory {
+    uint64_t activations, checkpoints, workspace;
+};
+struct gpt2_memory gpt2_memory(const struct params *params, const struct gpt2_run *run);
+
+/* Allocates what gpt2_memory() says. params, hooks' context and device must outlive the model; hooks
+ * and run are copied. errors: INVALID (batch or t < 1, t > max_t, another dtype, enter missing, one of
+ * act_save and act_load without the other), SYSTEM (memory). */
 MUST_CHECK enum status gpt2_open(struct gpt2 **model, const struct params *params,
-    const struct model_hooks *hooks, int batch, int t, struct device *device);
+    const struct model_hooks *hooks, const struct gpt2_run *run, struct device *device);
 void gpt2_close(struct gpt2 *model);
 
 /* tokens, targets: (B, T) int32 on the host; targets NULL: no loss is computed. *loss: the sum, not the mean,
  * over valid targets, in nats; *valid: their number. What backward needs stays in the model until the next forward.
  * errors: DATA when a token or target is outside [0, V), naming position and value; the hooks' errors. */
-MUST_CHECK enum status gpt2_forward(double *loss, size_t *valid, const int32_t *tokens, const int32_t *targets,
-    int batch, int t, struct gpt2 *model);
+MUST_CHECK enum status gpt2_forward(double *loss, size_t *valid, const int32_t *tokens,
+    const int32_t *targets, int batch, int t, struct gpt2 *model);
 
 /* Adds scale · d loss / d parameter to the gradients that hooks lend. Follows a forward with targets; pass
  * 1/(valid tokens of the global batch) for the mean. tokens and targets of the forward must still be there. */

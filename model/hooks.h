@@ -10,8 +10,9 @@
  *
  * A unit may be entered several times in a step: the tied embedding's rows are used at both ends of the model, so they are
  * entered for the input, for the head's forward and for the head's backward, and their gradient becomes ready in two parts
- * (the head's first, the input's last). Uses never nest deeper than two units. The order of calls is the same in every step
- * and on every rank.
+ * (the head's first, the input's last). Uses never nest: a unit is left before the next is entered. The order of calls is the
+ * same in every step and on every rank. Where blocks are computed again (gpt2_run.recompute), that happens within the one
+ * BACKWARD use of the block, after act_load().
  */
 #ifndef MODEL_HOOKS_H
 #define MODEL_HOOKS_H
@@ -27,10 +28,11 @@ enum unit_use {
     UNIT_BACKWARD_GRAD /* gradients are added to; weights are not needed (embedding of the input) and view.weights may be empty */
 };
 
-/* What enter() lends until leave(): the unit's parameters, contiguous, in the order and shapes of params.h. */
+/* What enter() lends until leave(): the unit's parameters, contiguous, in the order and shapes of params.h. Elements are of
+ * gpt2_run.weights and gpt2_run.gradients; the spans have exactly the unit's elements · dtype_bytes. */
 struct unit_view {
     struct span weights;
-    struct span gradients; /* backward only. The model adds (+=) this use's part; it never reads or clears what is there */
+    struct span gradients; /* backward only. The model adds (+=) this use's part; it never clears what is there */
 };
 
 /* Every function may be NULL unless marked required; a NULL one means what "default" says. `context` is passed through. */
@@ -47,11 +49,15 @@ struct model_hooks {
      * next enter(). Comes before leave(). default: nothing */
     enum status (*grad_ready)(void *context, int unit);
 
-    /* The input of a block, B·T·C elements, is complete: keep it, cut it, or carry it away. The model reuses x only for
-     * act_load(). default: it stays where it is */
+    /* The input of a block, B·T·C float32 elements, is complete: keep it, cut it, or carry it away. With recompute the model
+     * has two buffers for x and takes turns: x stays untouched until act_save() of the next block has returned, and no longer,
+     * so a copy may run beside one block. Without recompute x has a place of its own until act_load(). Together with
+     * act_load(), or neither.
+     * default: x stays where it is; with recompute the model holds all of them under MEMORY_CHECKPOINTS */
     enum status (*act_save)(void *context, int block, struct span x);
 
-    /* Brings the same elements back to x before the block's backward. default: they are still there */
+    /* Brings the same elements back into x, the buffer of act_save(), before the block's backward; on return they are there.
+     * The last block's comes first. default: they are still there */
     enum status (*act_load)(void *context, int block, struct span x);
 
     /* Tensor parallelism: element-wise sum and maximum of float32 x over the ranks that share this model's tensors, in place.

@@ -11,6 +11,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "verbs/dtype.h"
+
+/* Between float32 and the dtypes that parameters may be held in (float32, bfloat16, float16).
+ * widen: out (count) = in (count), exactly. narrow_add: sum (count) = round(float32(sum) + x), to
+ * nearest even, each element by itself. */
+void widen(float *out, const void *in, enum dtype dtype, size_t count);
+void narrow_add(void *sum, const float *x, enum dtype dtype, size_t count);
+
 /* out (rows, out_cols) = in (rows, in_cols) · weightᵀ + bias; weight (out_cols, in_cols), bias (out_cols) or
  * NULL for none. */
 void linear_forward(float *out, const float *in, const float *weight, const float *bias, size_t rows, size_t in_cols,

@@ -63,8 +63,8 @@ static enum status open_own(struct trainer *trainer)
     };
     TRY(stage_open(&trainer->stage, &stage));
     struct model_hooks hooks = stage_hooks(trainer->stage);
-    TRY(gpt2_open(
-        &trainer->model, &trainer->params, &hooks, config->batch, config->seq, trainer->device));
+    const struct gpt2_run run = {config->batch, config->seq, DTYPE_FLOAT32, DTYPE_FLOAT32, false};
+    TRY(gpt2_open(&trainer->model, &trainer->params, &hooks, &run, trainer->device));
     size_t tokens = (size_t)config->accumulate * (size_t)config->batch * (size_t)config->seq;
     trainer->inputs = calloc(tokens, sizeof *trainer->inputs);
     trainer->targets = calloc(tokens, sizeof *trainer->targets);

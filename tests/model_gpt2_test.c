@@ -103,7 +103,8 @@ static void test_golden(const struct golden *golden, int vocab_block)
     struct gpt2 *model;
     if (!CHECK_OK(device_open(&device, "host"))) return;
     /* Room for more than is used: the model must not depend on it. */
-    if (!CHECK_OK(gpt2_open(&model, &host.params, &hooks, golden->batch + 1, golden->config.max_t, device))) return;
+    struct gpt2_run run = model_host_run(golden->batch + 1, golden->config.max_t);
+    if (!CHECK_OK(gpt2_open(&model, &host.params, &hooks, &run, device))) return;
     for (int round = 1; round <= 2; round++) {
         double loss;
         size_t valid;
@@ -138,7 +139,8 @@ static void small_open(struct small_model *s)
     s->host = model_host_make(&small, 3);
     struct model_hooks hooks = model_host_hooks(&s->host);
     if (!CHECK_OK(device_open(&s->device, "host"))) exit(1);
-    if (!CHECK_OK(gpt2_open(&s->model, &s->host.params, &hooks, 2, 4, s->device))) exit(1);
+    struct gpt2_run run = model_host_run(2, 4);
+    if (!CHECK_OK(gpt2_open(&s->model, &s->host.params, &hooks, &run, s->device))) exit(1);
 }
 
 static void small_close(struct small_model *s)
@@ -192,6 +194,12 @@ static void test_all_ignored(void)
     small_close(&s);
 }
 
+static enum status refuse(void *context, int block, struct span x)
+{
+    (void)context, (void)block, (void)x;
+    return STATUS_ABORTED;
+}
+
 static void test_open_errors(void)
 {
     struct model_host host = model_host_make(&small, 3);
@@ -199,11 +207,21 @@ static void test_open_errors(void)
     struct device *device;
     struct gpt2 *model;
     if (!CHECK_OK(device_open(&device, "host"))) return;
-    CHECK_STATUS(gpt2_open(&model, &host.params, &hooks, 1, 9, device), STATUS_INVALID);
+    struct gpt2_run run = model_host_run(1, 9);
+    CHECK_STATUS(gpt2_open(&model, &host.params, &hooks, &run, device), STATUS_INVALID);
     check_says("9", "8");
-    CHECK_STATUS(gpt2_open(&model, &host.params, &hooks, 0, 8, device), STATUS_INVALID);
+    run = model_host_run(0, 8);
+    CHECK_STATUS(gpt2_open(&model, &host.params, &hooks, &run, device), STATUS_INVALID);
+    run = model_host_run(1, 8);
+    run.gradients = DTYPE_FLOAT64;
+    CHECK_STATUS(gpt2_open(&model, &host.params, &hooks, &run, device), STATUS_INVALID);
+    check_says("float64", "bfloat16");
+    run = model_host_run(1, 8);
+    hooks.act_save = refuse;
+    CHECK_STATUS(gpt2_open(&model, &host.params, &hooks, &run, device), STATUS_INVALID);
+    check_says("act_save", "both or neither");
     hooks.enter = NULL;
-    CHECK_STATUS(gpt2_open(&model, &host.params, &hooks, 1, 8, device), STATUS_INVALID);
+    CHECK_STATUS(gpt2_open(&model, &host.params, &hooks, &run, device), STATUS_INVALID);
     check_says("enter", "required");
     CHECK(model == NULL);
     gpt2_close(NULL);

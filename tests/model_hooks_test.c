@@ -123,14 +123,15 @@ static const int32_t tokens[BATCH * T] = {1, 2, 3, 4, 5, 9, 8, 7, 6, 0};
 static const int32_t targets[BATCH * T] = {2, 3, -1, 5, 9, 8, 7, 6, 0, 1};
 
 /* One step with these hooks; the loss. */
-static double run(struct model_host *host, const struct model_hooks *hooks, struct recorder *recorder)
+static double run_step(struct model_host *host, const struct model_hooks *hooks, struct recorder *recorder)
 {
     struct device *device;
     struct gpt2 *model;
     double loss = NAN;
     size_t valid;
     if (!CHECK_OK(device_open(&device, "host"))) return loss;
-    if (!CHECK_OK(gpt2_open(&model, &host->params, hooks, BATCH, T, device))) return loss;
+    struct gpt2_run run = model_host_run(BATCH, T);
+    if (!CHECK_OK(gpt2_open(&model, &host->params, hooks, &run, device))) return loss;
     CHECK_OK(gpt2_forward(&loss, &valid, tokens, targets, BATCH, T, model));
     if (recorder != NULL) /* the inputs of blocks are elsewhere until act_load() */
         for (int layer = 0; layer < LAYERS; layer++) memset(recorder->x[layer].ptr, 0xff, recorder->x[layer].bytes);
@@ -151,8 +152,8 @@ static void test_order_and_loans(void)
     struct model_host plain = model_host_make(&config, 5), lending = model_host_make(&config, 5);
     struct recorder recorder = {.host = &lending, .lent_unit = -1, .fail_at = -1};
     struct model_hooks plain_hooks = model_host_hooks(&plain), hooks = recording_hooks(&recorder);
-    double loss = run(&plain, &plain_hooks, NULL);
-    CHECK(run(&lending, &hooks, &recorder) == loss);
+    double loss = run_step(&plain, &plain_hooks, NULL);
+    CHECK(run_step(&lending, &hooks, &recorder) == loss);
     CHECK(memcmp(plain.gradients, lending.gradients, plain.params.elements * sizeof(float)) == 0);
     const char *expected = "F0 l0 F1 l1 F2 l2 F3 l3 "                     /* rows, positions */
                            "s0 F4 l4 s1 F5 l5 F6 l6 "                     /* blocks, final norm */
@@ -178,7 +179,8 @@ static void test_failures_pass(void)
         double loss;
         size_t valid;
         if (!CHECK_OK(device_open(&device, "host"))) return;
-        if (!CHECK_OK(gpt2_open(&model, &host.params, &hooks, BATCH, T, device))) return;
+        struct gpt2_run run = model_host_run(BATCH, T);
+        if (!CHECK_OK(gpt2_open(&model, &host.params, &hooks, &run, device))) return;
         enum status status = gpt2_forward(&loss, &valid, tokens, targets, BATCH, T, model);
         if (status == STATUS_OK) status = gpt2_backward(1.0f, model);
         CHECK_MSG(status == STATUS_TIMEOUT, "enter() number %d failed, the step says %s", at, status_name(status));

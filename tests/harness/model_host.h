@@ -17,6 +17,9 @@ struct model_host {
 struct model_host model_host_make(const struct gpt2_config *config, uint64_t seed);
 void model_host_free(struct model_host *host);
 
+/* float32 throughout, nothing computed again. */
+struct gpt2_run model_host_run(int batch, int t);
+
 /* Only enter(), lending in place. */
 struct model_hooks model_host_hooks(struct model_host *host);
 
