@@ -1,7 +1,8 @@
 /* checkpoint: a run on disk, whole or not at all.
  *
  *   DIR/step-00000200/manifest.json               rank 0: what the run is, which file has what
- *                     shard-00000-of-00002.bin    each rank: what it owns, without padding
+ *                     shard-00000-of-00002.bin    each rank of the first shard group: what it owns,
+ *                                                 without padding, in float32
  *                     shard-00001-of-00002.bin
  *   DIR/step-00000100/…                           the one before
  *

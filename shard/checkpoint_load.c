@@ -114,8 +114,7 @@ static enum status read_range(int fd, const struct manifest_range *range, const 
     size_t *read_count, const struct stage *stage)
 {
     for (int state = 0; state < STAGE_STATE_COUNT; state++) {
-        struct stage_part part =
-            stage->config.ops->part(stage, range->unit, (enum stage_state)state);
+        struct stage_part part = stage_part(stage, range->unit, (enum stage_state)state);
         size_t begin = range->begin > part.begin ? range->begin : part.begin;
         size_t range_end = range->begin + range->count, part_end = part.begin + part.count;
         size_t end = range_end < part_end ? range_end : part_end;
@@ -150,7 +149,7 @@ static enum status read_state(const struct checkpoint *checkpoint, const struct 
         TRY(read_shard(checkpoint, &checkpoint->manifest.shard[i], &read_count, stage));
     for (int u = 0; u < trainer->layout.unit_count; u++)
         for (int state = 0; state < STAGE_STATE_COUNT; state++)
-            kept_count += stage->config.ops->part(stage, u, (enum stage_state)state).count;
+            kept_count += stage_part(stage, u, (enum stage_state)state).count;
     if (read_count == kept_count) return STATUS_OK;
     return FAIL(STATUS_DATA,
         "%s/" MANIFEST_NAME

@@ -52,7 +52,7 @@ static void describe_shard(cJSON *shards, uint64_t bytes, uint32_t crc, int rank
     uint64_t planned_bytes;
     int count = manifest_plan(ranges, &planned_bytes, &trainer->layout, rank);
     cJSON *shard = cJSON_CreateObject();
-    shard_name(name, rank, trainer->nranks);
+    shard_name(name, rank, trainer->layout.nranks);
     cJSON_AddStringToObject(shard, "file", name);
     cJSON_AddNumberToObject(shard, "bytes", (double)bytes);
     cJSON_AddNumberToObject(shard, "crc32", crc);
@@ -78,7 +78,7 @@ static char *describe(const uint64_t *bytes, const uint32_t *crc, const struct t
         cJSON_AddNumberToObject(root, "adam_t", (double)trainer->adam_t);
         cJSON_AddNumberToObject(root, "sequences", (double)trainer->sequences);
         cJSON *shards = cJSON_AddArrayToObject(root, "shards");
-        for (int r = 0; r < trainer->nranks; r++)
+        for (int r = 0; r < trainer->layout.nranks; r++)
             describe_shard(shards, bytes[r], crc[r], r, trainer, ranges);
         text = cJSON_PrintUnformatted(root);
     }

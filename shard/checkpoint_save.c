@@ -62,7 +62,7 @@ static bool write_ranges(FILE *file, struct written *written, const struct train
     for (int u = 0; u < trainer->layout.unit_count; u++) {
         struct layout_range owned = layout_owned(&trainer->layout, u, trainer->rank);
         for (int state = 0; state < STAGE_STATE_COUNT && owned.count > 0; state++) {
-            struct stage_part part = stage->config.ops->part(stage, u, (enum stage_state)state);
+            struct stage_part part = stage_part(stage, u, (enum stage_state)state);
             if (!write_values(file, part.values + (owned.begin - part.begin), owned.count, written))
                 return false;
         }
@@ -74,9 +74,10 @@ static enum status write_shard(
     const char *directory, struct written *written, const struct trainer *trainer)
 {
     char name[CHECKPOINT_NAME_BYTES], path[CHECKPOINT_PATH_BYTES];
-    shard_name(name, trainer->rank, trainer->nranks);
-    TRY(path_join(path, directory, name));
     *written = (struct written){.crc = crc32_z(0, Z_NULL, 0)};
+    if (trainer->rank >= trainer->layout.nranks) return STATUS_OK; /* the first group has it all */
+    shard_name(name, trainer->rank, trainer->layout.nranks);
+    TRY(path_join(path, directory, name));
     FILE *file = fopen(path, "wxe");
     bool complete = file != NULL && write_ranges(file, written, trainer);
     int error = errno;
@@ -97,10 +98,10 @@ static enum status write_shard(
 static enum status check_visible(
     const char *directory, const struct written *written, const struct trainer *trainer)
 {
-    for (int r = 0; r < trainer->nranks; r++) {
+    for (int r = 0; r < trainer->layout.nranks; r++) {
         char name[CHECKPOINT_NAME_BYTES], path[CHECKPOINT_PATH_BYTES];
         struct stat about = {0};
-        shard_name(name, r, trainer->nranks);
+        shard_name(name, r, trainer->layout.nranks);
         TRY(path_join(path, directory, name));
         if (stat(path, &about) == 0 && (uint64_t)about.st_size == written[r].bytes) continue;
         return FAIL(STATUS_SYSTEM,
@@ -127,7 +128,7 @@ static enum status put_in_place(const char *temporary, const char *directory)
 static enum status finish(const char *temporary, const char *directory,
     const struct written *written, const struct trainer *trainer)
 {
-    size_t n = (size_t)trainer->nranks;
+    size_t n = (size_t)trainer->layout.nranks;
     uint64_t *bytes = calloc(n, sizeof *bytes);
     uint32_t *crc = calloc(n, sizeof *crc);
     enum status status = STATUS_OK;

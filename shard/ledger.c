@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 
-#define SCALARS_PER_STEP       3 /* gathers of one double */
 #define SCALARS_PER_VALIDATION 2 /* one gather of two doubles */
 
 static void add_entry(struct ledger *ledger, const char *name, const char *what, uint64_t measured,
@@ -18,37 +17,125 @@ static void add_entry(struct ledger *ledger, const char *name, const char *what,
     if (entry->predicted != entry->measured) ledger->ok = false;
 }
 
-/* What one all-gather of `count` doubles makes this rank send. */
-static uint64_t predict_gather(size_t count, const struct stage *stage)
+/* ---- the wire ---- */
+
+static void add_counters(struct ledger_traffic *traffic, const struct ring_comm *comm)
 {
-    struct ring_call call = {.collective = COLLECTIVE_ALL_GATHER, .dtype = DTYPE_INT32, .redop = REDOP_SUM,
-        .count = count * sizeof(double) / sizeof(int32_t)};
-    return ring_predict_sent_bytes(&call, stage->nranks, stage->rank, stage->config.comm);
+    struct ring_counters counters = ring_comm_counters(comm);
+    for (int c = 0; c < COLLECTIVE_COUNT; c++) {
+        traffic->sent[c] += counters.sent_bytes[c];
+        traffic->received[c] += counters.received_bytes[c];
+    }
 }
 
-void ledger_read(
-    struct ledger *ledger, const struct ledger_events *events, const struct stage *stage)
+struct ledger_traffic ledger_traffic(const struct stage *stage)
+{
+    const struct stage_config *config = &stage->config;
+    struct ledger_traffic traffic = {0};
+    add_counters(&traffic, config->world);
+    if (config->group != config->world) add_counters(&traffic, config->group);
+    if (config->replicas != NULL) add_counters(&traffic, config->replicas);
+    return traffic;
+}
+
+/* What one all-gather of `count` doubles makes a rank send. */
+static uint64_t predict_gather(size_t count, int nranks, int rank, const struct ring_comm *comm)
+{
+    struct ring_call call = {.collective = COLLECTIVE_ALL_GATHER, .dtype = DTYPE_INT32,
+        .count = count * sizeof(double) / sizeof(int32_t)};
+    return ring_predict_sent_bytes(&call, nranks, rank, comm);
+}
+
+void ledger_predict(uint64_t sent[COLLECTIVE_COUNT], const struct ledger_events *events,
+    const struct stage_config *config)
+{
+    const uint64_t times[MOMENT_COUNT] = {
+        [MOMENT_FORWARD] = events->forwards,
+        [MOMENT_TRAIN] = events->trains,
+        [MOMENT_REDUCE] = events->reductions,
+        [MOMENT_UPDATE] = events->updates,
+    };
+    struct stage_prediction predicted;
+    stage_predict(&predicted, config);
+    for (int c = 0; c < COLLECTIVE_COUNT; c++) {
+        sent[c] = 0;
+        for (int moment = 0; moment < MOMENT_COUNT; moment++)
+            sent[c] += times[moment] * predicted.sent_bytes[moment][c];
+    }
+    int group = config->layout->nranks, all = group * config->replica_count;
+    int world_rank = config->replica * group + config->rank;
+    sent[COLLECTIVE_ALL_GATHER] +=
+        events->steps * (2 * predict_gather(1, all, world_rank, config->world) +
+                            predict_gather(1, group, config->rank, config->group)) +
+        events->validations *
+            predict_gather(SCALARS_PER_VALIDATION, all, world_rank, config->world);
+}
+
+/* ---- */
+
+/* Tags that others than stage and model use too have no prediction. */
+static const uint64_t *predicted_held(
+    enum memory_tag tag, const struct stage_prediction *stage, const struct gpt2_memory *memory)
+{
+    switch (tag) {
+    case MEMORY_ACTIVATIONS: return &memory->activations;
+    case MEMORY_CHECKPOINTS: return &memory->checkpoints;
+    case MEMORY_WORKSPACE: return &memory->workspace;
+    case MEMORY_COMMUNICATION: return NULL;
+    default: return &stage->held_bytes[tag];
+    }
+}
+
+void ledger_read(struct ledger *ledger, const struct ledger_events *events,
+    const struct ledger_traffic *start, const struct gpt2_memory *memory,
+    const struct stage *stage)
+{
+    const struct stage_config *config = &stage->config;
+    struct memory_account account = memory_account_read(config->device);
+    struct ledger_traffic now = ledger_traffic(stage);
+    struct stage_prediction predicted;
+    uint64_t sent[COLLECTIVE_COUNT];
+    stage_predict(&predicted, config);
+    ledger_predict(sent, events, config);
+    *ledger = (struct ledger){.ok = true, .steps = events->steps};
+    for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++)
+        add_entry(ledger, memory_tag_name((enum memory_tag)tag), "_held", account.peak[tag],
+            predicted_held((enum memory_tag)tag, &predicted, memory));
+    for (int c = 0; c < COLLECTIVE_COUNT; c++) {
+        const char *name = collective_name((enum collective)c);
+        uint64_t measured = now.sent[c] - start->sent[c];
+        uint64_t received = now.received[c] - start->received[c];
+        if (sent[c] > 0 || measured > 0) add_entry(ledger, name, "_sent", measured, &sent[c]);
+        if (received > 0) add_entry(ledger, name, "_received", received, NULL);
+    }
+    double n = (double)config->layout->nranks * config->replica_count;
+    double volume = config->ops->number == 3 ? 3.0 : 2.0;
+    ledger->elements = config->params->elements;
+    ledger->paper_sent_bytes = volume * (double)ledger->elements *
+                               (double)dtype_bytes(config->gradient_dtype) * (n - 1.0) / n *
+                               (double)events->steps;
+}
+
+void ledger_read_step(struct ledger_step *step, const struct ledger_events *before,
+    const struct ledger_events *now, const struct ledger_traffic *start, const struct stage *stage)
 {
     struct memory_account account = memory_account_read(stage->config.device);
-    struct ring_counters counters = ring_comm_counters(stage->config.comm);
-    struct stage_prediction predicted;
-    stage->config.ops->predict(&predicted, stage);
-    *ledger = (struct ledger){.ok = true, .steps = events->steps};
+    struct ledger_traffic end = ledger_traffic(stage);
+    const struct ledger_events events = {
+        .steps = now->steps - before->steps,
+        .trains = now->trains - before->trains,
+        .reductions = now->reductions - before->reductions,
+        .updates = now->updates - before->updates,
+        .forwards = now->forwards - before->forwards,
+        .validations = now->validations - before->validations,
+    };
     for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++) {
-        bool stages = tag == MEMORY_WEIGHTS || tag == MEMORY_GRADIENTS || tag == MEMORY_OPTIMIZER;
-        add_entry(ledger, memory_tag_name((enum memory_tag)tag), "_held", account.peak[tag],
-            stages ? &predicted.held_bytes[tag] : NULL);
+        step->now[tag] = account.now[tag];
+        step->peak[tag] = account.peak[tag];
     }
     for (int c = 0; c < COLLECTIVE_COUNT; c++) {
-        uint64_t sent = predicted.step_sent_bytes[c] * events->steps;
-        if (c == COLLECTIVE_ALL_GATHER)
-            sent += SCALARS_PER_STEP * events->steps * predict_gather(1, stage) +
-                    events->validations * predict_gather(SCALARS_PER_VALIDATION, stage);
-        uint64_t measured = counters.sent_bytes[c] - events->start.sent_bytes[c];
-        if (sent > 0 || measured > 0)
-            add_entry(ledger, collective_name((enum collective)c), "_sent", measured, &sent);
+        step->sent[c] = end.sent[c] - start->sent[c];
+        step->received[c] = end.received[c] - start->received[c];
     }
-    double n = stage->nranks, elements = (double)stage->config.params->elements;
-    ledger->paper_sent_bytes =
-        2.0 * elements * sizeof(float) * (n - 1.0) / n * (double)events->steps;
+    ledger_predict(step->predicted_sent, &events, &stage->config);
 }

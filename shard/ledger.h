@@ -1,7 +1,7 @@
 /* ledger: every byte held and sent, measured beside predicted (I4).
  *
  * Held bytes are the peaks of the device's account (device.h), sent bytes those of the
- * communicator's counters (ring.h). The predictions come from the layout, the plan and how often
+ * communicators' counters (ring.h). The predictions come from the layout, the plan and how often
  * things were done; nothing measured goes into them.
  */
 #ifndef SHARD_LEDGER_H
@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "model/gpt2.h"
 #include "ring/ring.h"
 #include "shard/stage.h"
 
@@ -19,24 +20,52 @@ struct ledger_entry {
     bool has_prediction;
 };
 
-#define LEDGER_ENTRIES (MEMORY_TAG_COUNT + COLLECTIVE_COUNT)
+#define LEDGER_ENTRIES (MEMORY_TAG_COUNT + 2 * COLLECTIVE_COUNT)
 struct ledger {
     int count;
     struct ledger_entry entry[LEDGER_ENTRIES];
     uint64_t steps;
-    double paper_sent_bytes; /* 2Ψ·(N−1)/N in bytes, times steps: the ZeRO paper's count */
+    uint64_t elements;       /* Ψ */
+    double paper_sent_bytes; /* 2Ψ or 3Ψ (stage 3), times (N−1)/N, in bytes, times steps: the ZeRO paper's count */
     bool ok;                 /* every entry that has a prediction equals it */
+};
+
+/* Bytes of one step, of this rank. */
+struct ledger_step {
+    uint64_t now[MEMORY_TAG_COUNT], peak[MEMORY_TAG_COUNT]; /* held */
+    uint64_t sent[COLLECTIVE_COUNT], received[COLLECTIVE_COUNT];
+    uint64_t predicted_sent[COLLECTIVE_COUNT];
 };
 
 /* How often the trainer did what it sends for. */
 struct ledger_events {
-    uint64_t steps;             /* each also gathers three scalars: valid tokens, loss, norm */
-    uint64_t validations;       /* each gathers two: loss, valid tokens */
-    struct ring_counters start; /* of the communicator before the first */
+    uint64_t steps;       /* each also gathers three scalars: valid tokens, loss, norm */
+    uint64_t trains;      /* forward and backward: micro-batches */
+    uint64_t reductions;  /* backwards whose gradients were reduced */
+    uint64_t updates;     /* steps that were not skipped */
+    uint64_t forwards;    /* without a backward */
+    uint64_t validations; /* each gathers two scalars: loss, valid tokens */
 };
 
-/* device: the stage's, used for nothing else that is tagged weights, gradients or optimizer. */
-void ledger_read(
-    struct ledger *ledger, const struct ledger_events *events, const struct stage *stage);
+/* What the stage's communicators have sent and received together since they were opened. */
+struct ledger_traffic {
+    uint64_t sent[COLLECTIVE_COUNT], received[COLLECTIVE_COUNT];
+};
+struct ledger_traffic ledger_traffic(const struct stage *stage);
+
+/* The payload bytes that these events make this rank send, by collective. Pure. */
+void ledger_predict(uint64_t sent[COLLECTIVE_COUNT], const struct ledger_events *events,
+    const struct stage_config *config);
+
+/* start: ledger_traffic() before the first event. memory: what the model was opened with. device: the
+ * stage's and the model's, used for nothing else that is tagged so. */
+void ledger_read(struct ledger *ledger, const struct ledger_events *events,
+    const struct ledger_traffic *start, const struct gpt2_memory *memory,
+    const struct stage *stage);
+
+/* From the state before a step (traffic, events) to now. */
+void ledger_read_step(struct ledger_step *step, const struct ledger_events *before,
+    const struct ledger_events *now, const struct ledger_traffic *start,
+    const struct stage *stage);
 
 #endif

@@ -66,8 +66,10 @@ enum status trainer_sample(struct trainer *trainer)
         int t = count < config->seq ? count : config->seq;
         double loss;
         size_t counted;
+        stage_begin_pass(trainer->stage, false, false);
         TRY_GOTO(gpt2_forward(&loss, &counted, tokens + count - t, NULL, 1, t, trainer->model));
         TRY_GOTO(gpt2_logits(logits, 0, t - 1, trainer->model));
+        trainer->events.forwards++;
         tokens[count] = draw(logits, vocab, (double)config->temperature, random_next(&state));
     }
     if (trainer->observer->sample != NULL)

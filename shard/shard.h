@@ -9,8 +9,8 @@
  *
  * The loss is the mean over the valid tokens of the global batch: of all ranks and all
  * micro-batches of a step.
- * Invariants: I1 (all ranks hold the same weights), I3 (the same bits whatever bucket_bytes and
- * overlap), I4 (the ledger), I5.
+ * Invariants: I1 (all ranks hold the same weights), I3 (the same bits in all stages, and whatever
+ * bucket_bytes, overlap, recompute and broadcast_gather), I4 (the ledger), I5.
  */
 #ifndef SHARD_SHARD_H
 #define SHARD_SHARD_H
@@ -21,11 +21,13 @@
 
 #include "model/params.h"
 #include "optim/adam.h"
+#include "optim/loss_scale.h"
 #include "ring/ring.h"
 #include "shard/ledger.h"
 
 struct train_config {
-    int stage;                /* 0 */
+    int stage;                /* 0 … 3: stage.h */
+    int shard_group;          /* ranks that keep one copy of what is sharded; 0: all. Divides nranks */
     struct gpt2_config model; /* vocab: at most; text makes it 256 */
     const char *data;         /* file or glob (tokens.h) */
     const char *validation;   /* NULL: the last tenth of data */
@@ -47,8 +49,16 @@ struct train_config {
     int sample_tokens;      /* 0: no sample at the end */
     const char *sample_prompt; /* text models only */
     float temperature;         /* of the sample, > 0 */
+    enum dtype dtype;          /* of weights: float32, or 16 bits with float32 master weights */
+    enum dtype gradient_dtype; /* held, accumulated and sent: float32 or dtype */
+    enum dtype reduce_dtype;   /* in which 16-bit gradients are summed on the way: float32 or theirs */
+    struct loss_scale scale;   /* used with float16 gradients */
+    bool recompute;            /* activation checkpointing of whole blocks */
+    bool unsharded_accumulation; /* stages 2, 3: gradients are kept whole until a step's last reduction */
+    bool broadcast_gather;     /* stage 3: units are gathered by broadcasts of their owners */
     size_t bucket_bytes;       /* bucket.h */
-    bool overlap;              /* reductions run beside backward */
+    bool overlap;              /* reductions and gathers run beside computation */
+    bool step_ledger;          /* reports have a ledger: each step then waits for its last operation */
 };
 
 /* No data; the model is nano. */
@@ -79,7 +89,9 @@ struct train_report {
     double step_ms;
     double wait_ms;      /* of it, the main thread was blocked on the ring */
     double tokens_per_s; /* of all ranks together */
-    bool skipped;        /* no update was made: never yet, float32 does not overflow */
+    bool skipped;        /* no update was made: a float16 gradient overflowed. norm is then not finite */
+    double loss_scale;   /* of this step; 1 but for float16 */
+    struct ledger_step ledger; /* with step_ledger: bytes held, and sent and received by it */
     bool validated;
     double validation_loss;
 };

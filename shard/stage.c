@@ -1,5 +1,4 @@
-/* stage: what all stages share: the stream, the buffers of the embedding's input part, the norm,
- * and AdamW over tensors. */
+/* stage: what all stages share: what is kept, the stream, the norm, AdamW, and the predictions. */
 #include "shard/stage.h"
 
 #include <assert.h>
@@ -7,43 +6,131 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "optim/norm.h"
 #include "verbs/clock.h"
-#include "verbs/clones.h"
 
 const struct stage_ops *stage_by_number(int number)
 {
-    static const struct stage_ops *const stages[] = {&stage0_ops};
+    static const struct stage_ops *const stages[] = {
+        &stage0_ops, &stage1_ops, &stage2_ops, &stage3_ops};
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++)
         if (stages[i]->number == number) return stages[i];
     return NULL;
 }
 
-/* ---- opening ---- */
-
-static void initialize_weights(struct stage *stage)
+struct stage_keeps stage_keeps(const struct stage_config *config)
 {
-    for (int u = 0; u < stage->config.layout->unit_count; u++) {
-        struct stage_part part = stage->config.ops->part(stage, u, STAGE_WEIGHTS);
-        if (part.count == 0) continue;
-        params_initialize(
-            part.values, stage->config.params, u, part.begin, part.count, stage->config.seed);
-    }
+    struct stage_keeps keeps = config->ops->keeps;
+    if (config->unsharded_accumulation) keeps.gradients = KEEP_ALL;
+    return keeps;
 }
 
-static enum status open_input_parts(struct stage *stage)
+struct bucket stage_bucket(const struct stage_config *config)
 {
-    size_t largest = 0;
-    for (int u = 0; u < stage->config.params->embedding_units; u++) {
-        size_t padded = layout_padded(stage->config.layout, u);
-        largest = padded > largest ? padded : largest;
+    return (struct bucket){
+        .layout = config->layout,
+        .group = config->group,
+        .replicas = config->replicas,
+        .rank = config->rank,
+        .replica = config->replica,
+        .replica_count = config->replica_count,
+        .dtype = config->dtype,
+        .reduce_dtype = config->reduce_dtype,
+        .bytes = config->bucket_bytes,
+    };
+}
+
+/* ---- places ---- */
+
+struct span stage_unit(
+    struct span flat, enum keep keep, enum dtype dtype, int unit, const struct stage *stage)
+{
+    const struct layout *layout = stage->config.layout;
+    size_t begin = layout->unit[unit].begin, count = layout_padded(layout, unit);
+    if (keep == KEEP_SHARD) {
+        begin /= (size_t)layout->nranks;
+        count = layout->unit[unit].shard;
     }
-    int buffers = stage->config.params->embedding_units > 1 ? 2 : 1;
-    for (int i = 0; i < buffers; i++) {
-        TRY(memory_alloc(&stage->input_part[i], largest * sizeof(float), MEMORY_COMMUNICATION,
-            stage->config.device));
-        TRY(event_open(&stage->input_free[i], stage->config.device));
-    }
+    return span_part(flat, begin * dtype_bytes(dtype), count * dtype_bytes(dtype));
+}
+
+struct span stage_owned(
+    struct span flat, enum keep keep, enum dtype dtype, int unit, const struct stage *stage)
+{
+    struct layout_range owned = layout_owned(stage->config.layout, unit, stage->config.rank);
+    size_t begin = keep == KEEP_ALL ? owned.begin : 0;
+    return span_part(stage_unit(flat, keep, dtype, unit, stage), begin * dtype_bytes(dtype),
+        owned.count * dtype_bytes(dtype));
+}
+
+/* What the optimizer keeps of a unit: real elements. */
+static struct layout_range kept_range(int unit, const struct stage *stage)
+{
+    const struct layout *layout = stage->config.layout;
+    if (stage->keeps.optimizer == KEEP_SHARD)
+        return layout_owned(layout, unit, stage->config.rank);
+    return (struct layout_range){0, layout->unit[unit].elements};
+}
+
+/* A flat array at what the optimizer keeps. */
+static void *kept_at(
+    struct span flat, enum keep keep, enum dtype dtype, int unit, const struct stage *stage)
+{
+    if (stage->keeps.optimizer == KEEP_SHARD)
+        return stage_owned(flat, keep, dtype, unit, stage).ptr;
+    return stage_unit(flat, keep, dtype, unit, stage).ptr;
+}
+
+static bool has_master(const struct stage_config *config)
+{
+    return config->dtype != DTYPE_FLOAT32;
+}
+
+struct stage_part stage_part(const struct stage *stage, int unit, enum stage_state state)
+{
+    struct layout_range range = kept_range(unit, stage);
+    const struct span flat[STAGE_STATE_COUNT] = {
+        [STAGE_WEIGHTS] = has_master(&stage->config) ? stage->master : stage->weights,
+        [STAGE_M] = stage->m,
+        [STAGE_V] = stage->v};
+    bool lent = state == STAGE_WEIGHTS && !has_master(&stage->config);
+    enum keep keep = lent ? stage->keeps.weights : stage->keeps.optimizer;
+    return (struct stage_part){
+        kept_at(flat[state], keep, DTYPE_FLOAT32, unit, stage), range.begin, range.count};
+}
+
+/* ---- opening ---- */
+
+static uint64_t kept_bytes(enum keep keep, enum dtype dtype, const struct stage_config *config)
+{
+    uint64_t elements = config->layout->elements;
+    if (keep == KEEP_SHARD) elements /= (uint64_t)config->layout->nranks;
+    return elements * dtype_bytes(dtype);
+}
+
+static enum status open_kept(struct stage *stage)
+{
+    const struct stage_config *config = &stage->config;
+    const struct stage_keeps *keeps = &stage->keeps;
+    uint64_t optimizer = kept_bytes(keeps->optimizer, DTYPE_FLOAT32, config);
+    TRY(memory_alloc(&stage->weights, kept_bytes(keeps->weights, config->dtype, config),
+        MEMORY_WEIGHTS, config->device));
+    TRY(memory_alloc(&stage->gradients,
+        kept_bytes(keeps->gradients, config->gradient_dtype, config), MEMORY_GRADIENTS,
+        config->device));
+    if (has_master(config))
+        TRY(memory_alloc(&stage->master, optimizer, MEMORY_OPTIMIZER, config->device));
+    TRY(memory_alloc(&stage->m, optimizer, MEMORY_OPTIMIZER, config->device));
+    return memory_alloc(&stage->v, optimizer, MEMORY_OPTIMIZER, config->device);
+}
+
+static enum status open_events(struct stage *stage)
+{
+    size_t units = (size_t)stage->config.layout->unit_count;
+    stage->published = calloc(units, sizeof *stage->published);
+    if (stage->published == NULL)
+        return FAIL(STATUS_SYSTEM, "no memory for the events of %zu units", units);
+    for (size_t u = 0; u < units; u++)
+        TRY(event_open(&stage->published[u], stage->config.device));
     return STATUS_OK;
 }
 
@@ -54,13 +141,19 @@ enum status stage_open(struct stage **out, const struct stage_config *config)
     if (stage == NULL) return FAIL(STATUS_SYSTEM, "no memory for a stage's record");
     enum status status;
     stage->config = *config;
-    stage->rank = ring_comm_rank(config->comm);
-    stage->nranks = ring_comm_nranks(config->comm);
-    assert(stage->nranks == config->layout->nranks);
+    stage->keeps = stage_keeps(config);
+    assert(ring_comm_nranks(config->group) == config->layout->nranks);
     TRY_GOTO(stream_open(&stage->stream, config->device, "reduce"));
-    TRY_GOTO(open_input_parts(stage));
-    TRY_GOTO(config->ops->open(stage));
-    initialize_weights(stage);
+    TRY_GOTO(open_kept(stage));
+    TRY_GOTO(open_events(stage));
+    TRY_GOTO(gradients_open(stage));
+    TRY_GOTO(gather_open(stage));
+    for (int u = 0; u < config->layout->unit_count; u++) {
+        struct stage_part part = stage_part(stage, u, STAGE_WEIGHTS);
+        if (part.count > 0)
+            params_initialize(
+                part.values, config->params, u, part.begin, part.count, config->seed);
+    }
     *out = stage;
     return STATUS_OK;
 fail:
@@ -71,13 +164,18 @@ fail:
 void stage_close(struct stage *stage)
 {
     if (stage == NULL) return;
-    stream_close(
-        stage->stream, stage->config.device); /* first: what is queued still looks at the memory */
-    for (int i = 0; i < 2; i++) {
-        memory_free(&stage->input_part[i], MEMORY_COMMUNICATION, stage->config.device);
-        event_close(stage->input_free[i], stage->config.device);
-    }
-    stage->config.ops->close(stage);
+    struct device *device = stage->config.device;
+    stream_close(stage->stream, device); /* first: what is queued still looks at the memory */
+    gather_close(stage);
+    gradients_close(stage);
+    for (int u = 0; stage->published != NULL && u < stage->config.layout->unit_count; u++)
+        event_close(stage->published[u], device);
+    free(stage->published);
+    memory_free(&stage->weights, MEMORY_WEIGHTS, device);
+    memory_free(&stage->gradients, MEMORY_GRADIENTS, device);
+    memory_free(&stage->master, MEMORY_OPTIMIZER, device);
+    memory_free(&stage->m, MEMORY_OPTIMIZER, device);
+    memory_free(&stage->v, MEMORY_OPTIMIZER, device);
     free(stage);
 }
 
@@ -86,7 +184,6 @@ struct model_hooks stage_hooks(struct stage *stage)
     return (struct model_hooks){
         .context = stage,
         .enter = stage->config.ops->enter,
-        .leave = stage->config.ops->leave,
         .grad_ready = stage->config.ops->grad_ready,
     };
 }
@@ -94,6 +191,12 @@ struct model_hooks stage_hooks(struct stage *stage)
 void stage_begin_step(struct stage *stage)
 {
     memset(stage->gradients.ptr, 0, stage->gradients.bytes);
+}
+
+void stage_begin_pass(struct stage *stage, bool backward, bool last)
+{
+    stage->reduce = last || stage->keeps.gradients == KEEP_SHARD;
+    if (stage->keeps.weights == KEEP_SHARD) gather_begin_pass(stage, backward);
 }
 
 /* ---- the stream ---- */
@@ -106,107 +209,169 @@ enum status stage_synchronize(struct stage *stage)
     return status;
 }
 
-enum status stage_gather(double *all, size_t count, struct stage *stage)
+enum status stage_gather(double *all, size_t count, struct ring_comm *comm, struct stage *stage)
 {
     size_t bytes = count * sizeof *all; /* the ring carries bits: a double is two int32 */
-    struct span recv = span_host(all, bytes * (size_t)stage->nranks);
-    struct span send = span_part(recv, bytes * (size_t)stage->rank, bytes);
+    struct span recv = span_host(all, bytes * (size_t)ring_comm_nranks(comm));
+    struct span send = span_part(recv, bytes * (size_t)ring_comm_rank(comm), bytes);
     return ring_all_gather(
-        recv, send, bytes / sizeof(int32_t), DTYPE_INT32, stage->config.comm, stage->stream);
+        recv, send, bytes / sizeof(int32_t), DTYPE_INT32, comm, stage->stream);
 }
 
 enum status stage_norm(double *norm, struct stage *stage)
 {
+    const struct stage_config *config = &stage->config;
+    int nranks = config->layout->nranks;
     TRY(stage_synchronize(stage));
-    double *sums = calloc((size_t)stage->nranks, sizeof *sums);
+    double *sums = calloc((size_t)nranks, sizeof *sums);
     if (sums == NULL)
-        return FAIL(STATUS_SYSTEM, "no memory for the norm's %d partial sums", stage->nranks);
-    const struct layout *layout = stage->config.layout;
-    for (int u = 0; u < layout->unit_count; u++) {
-        size_t count = layout_owned(layout, u, stage->rank).count;
-        if (count > 0)
-            sums[stage->rank] +=
-                norm_sum_of_squares(stage->config.ops->owned_gradient(stage, u), count);
-    }
-    enum status status = stage_gather(sums, 1, stage);
+        return FAIL(STATUS_SYSTEM, "no memory for the norm's %d partial sums", nranks);
+    for (int u = 0; u < config->layout->unit_count; u++)
+        sums[config->rank] += gradients_owned_squares(u, stage);
+    enum status status = stage_gather(sums, 1, config->group, stage);
     if (status == STATUS_OK) status = stage_synchronize(stage);
     double total = 0.0;
-    for (int r = 0; r < stage->nranks; r++) total += sums[r];
+    for (int r = 0; r < nranks; r++) total += sums[r];
     *norm = sqrt(total);
     free(sums);
     return status;
 }
 
-/* ---- the input's part of the tied embedding ---- */
+/* ---- weights that are kept whole ---- */
 
-bool stage_is_input_part(const struct stage *stage, int unit, enum unit_use use)
+struct span stage_whole_weights(int unit, const struct stage *stage)
 {
-    return stage->reduce && use == UNIT_BACKWARD_GRAD &&
-           unit < stage->config.params->embedding_units;
+    enum dtype dtype = stage->config.dtype;
+    return span_part(stage_unit(stage->weights, KEEP_ALL, dtype, unit, stage), 0,
+        stage->config.layout->unit[unit].elements * dtype_bytes(dtype));
 }
 
-struct span stage_input(int unit, const struct stage *stage)
+enum status stage_all_gather_weights(int unit, struct stage *stage)
 {
-    return span_part(stage->input_part[stage->input_turn], 0,
-        layout_padded(stage->config.layout, unit) * sizeof(float));
+    const struct stage_config *config = &stage->config;
+    struct bucket bucket = stage_bucket(config);
+    struct span whole = stage_unit(stage->weights, KEEP_ALL, config->dtype, unit, stage);
+    size_t shard_bytes = config->layout->unit[unit].shard * dtype_bytes(config->dtype);
+    struct span own = span_part(whole, (size_t)config->rank * shard_bytes, shard_bytes);
+    TRY(bucket_gather(whole, own, unit, false, &bucket, stage->stream));
+    TRY(event_record(stage->published[unit], stage->stream, config->device));
+    return config->overlap ? STATUS_OK : stage_synchronize(stage);
 }
 
-enum status stage_lend_input(struct span *buffer, int unit, struct stage *stage)
+enum status stage_await_weights(int unit, struct stage *stage)
 {
-    assert(!stage->input_lent);
     int64_t begin_ns = clock_ns();
-    TRY(event_synchronize(stage->input_free[stage->input_turn], stage->config.device));
+    enum status status = event_synchronize(stage->published[unit], stage->config.device);
     stage->wait_ns += (uint64_t)(clock_ns() - begin_ns);
-    *buffer = stage_input(unit, stage);
-    memset(buffer->ptr, 0, buffer->bytes);
-    stage->input_lent = true;
-    return STATUS_OK;
-}
-
-struct add_arguments {
-    float *to;
-    const float *from;
-    size_t count;
-};
-
-VECTOR_CLONES static void add(float *restrict to, const float *restrict from, size_t count)
-{
-    for (size_t i = 0; i < count; i++) to[i] += from[i];
-}
-
-static enum status run_add(void *arguments)
-{
-    const struct add_arguments *sum = arguments;
-    add(sum->to, sum->from, sum->count);
-    return STATUS_OK;
-}
-
-enum status stage_add_input(float *to, size_t offset, size_t count, struct stage *stage)
-{
-    assert(stage->input_lent);
-    int turn = stage->input_turn;
-    struct add_arguments sum = {to, (const float *)stage->input_part[turn].ptr + offset, count};
-    TRY(stream_call(stage->stream, run_add, &sum, sizeof sum, stage->config.device));
-    TRY(event_record(stage->input_free[turn], stage->stream, stage->config.device));
-    stage->input_lent = false;
-    if (stage->input_part[1].ptr != NULL) stage->input_turn = 1 - turn;
-    return STATUS_OK;
+    return status;
 }
 
 /* ---- AdamW ---- */
 
-void stage_adam(float *weights, float *m, float *v, const float *gradients, int unit, size_t begin,
-    size_t count, float lr, float gradient_scale, uint64_t t, const struct stage *stage)
+#define WIDE_ELEMENTS 4096 /* 16-bit gradients are widened by this many */
+
+/* The master weights, or the weights themselves, have been written: elements [begin, begin + count) of
+ * what the optimizer keeps are rounded to the dtype that is lent. */
+static void narrow_weights(size_t begin, size_t count, int unit, const struct stage *stage)
+{
+    const struct stage_config *config = &stage->config;
+    if (!has_master(config)) return;
+    uint16_t *to = kept_at(stage->weights, stage->keeps.weights, config->dtype, unit, stage);
+    stage_narrow(
+        to + begin, stage_part(stage, unit, STAGE_WEIGHTS).values + begin, config->dtype, count);
+}
+
+/* A range of one tensor; begin counts from the first element that the optimizer keeps. */
+static void update_range(size_t begin, size_t count, float decay, int unit,
+    const struct stage_step *step, const struct stage *stage)
+{
+    const struct stage_config *config = &stage->config;
+    enum dtype dtype = config->gradient_dtype;
+    float *w = stage_part(stage, unit, STAGE_WEIGHTS).values + begin;
+    float *m = stage_part(stage, unit, STAGE_M).values + begin;
+    float *v = stage_part(stage, unit, STAGE_V).values + begin;
+    const void *gradients = kept_at(stage->gradients, stage->keeps.gradients, dtype, unit, stage);
+    if (dtype == DTYPE_FLOAT32) {
+        adam_step(w, m, v, (const float *)gradients + begin, count, step->lr,
+            step->gradient_scale, decay, step->t, &config->adam);
+        return;
+    }
+    float wide[WIDE_ELEMENTS];
+    for (size_t i = 0; i < count; i += WIDE_ELEMENTS) {
+        size_t piece = count - i < WIDE_ELEMENTS ? count - i : WIDE_ELEMENTS;
+        stage_widen(wide, (const uint16_t *)gradients + begin + i, dtype, piece);
+        adam_step(w + i, m + i, v + i, wide, piece, step->lr, step->gradient_scale, decay,
+            step->t, &config->adam);
+    }
+}
+
+/* Tensor by tensor, since only matrices decay. */
+static void update_unit(int unit, const struct stage_step *step, const struct stage *stage)
 {
     const struct params *params = stage->config.params;
-    const struct adam_config *adam = &stage->config.adam;
+    struct layout_range kept = kept_range(unit, stage);
     for (int i = 0; i < params->param_count; i++) {
         const struct param *param = &params->param[i];
         size_t first = param->offset, last = param->offset + param->rows * param->cols;
-        if (param->unit != unit || first >= begin + count || last <= begin) continue;
-        first = first > begin ? first - begin : 0; /* from here on counted from `begin` */
-        last = last - begin < count ? last - begin : count;
-        adam_step(weights + first, m + first, v + first, gradients + first, last - first, lr,
-            gradient_scale, param->decays ? adam->weight_decay : 0.0f, t, adam);
+        size_t end = kept.begin + kept.count;
+        if (param->unit != unit || first >= end || last <= kept.begin) continue;
+        first = first > kept.begin ? first : kept.begin;
+        last = last < end ? last : end;
+        update_range(first - kept.begin, last - first,
+            param->decays ? stage->config.adam.weight_decay : 0.0f, unit, step, stage);
     }
+}
+
+enum status stage_update(struct stage *stage, const struct stage_step *step)
+{
+    for (int u = 0; u < stage->config.layout->unit_count; u++) {
+        update_unit(u, step, stage);
+        narrow_weights(0, kept_range(u, stage).count, u, stage);
+        TRY(stage->config.ops->publish(stage, u));
+    }
+    return STATUS_OK;
+}
+
+enum status stage_publish(struct stage *stage)
+{
+    for (int u = 0; u < stage->config.layout->unit_count; u++) {
+        narrow_weights(0, kept_range(u, stage).count, u, stage);
+        TRY(stage->config.ops->publish(stage, u));
+    }
+    return stage_synchronize(stage);
+}
+
+/* ---- predictions ---- */
+
+static void predict_held(struct stage_prediction *prediction, const struct stage_config *config)
+{
+    struct stage_keeps keeps = stage_keeps(config);
+    uint64_t *held = prediction->held_bytes;
+    held[MEMORY_WEIGHTS] = kept_bytes(keeps.weights, config->dtype, config);
+    held[MEMORY_GRADIENTS] = kept_bytes(keeps.gradients, config->gradient_dtype, config);
+    held[MEMORY_OPTIMIZER] = (has_master(config) ? 3 : 2) *
+                             kept_bytes(keeps.optimizer, DTYPE_FLOAT32, config);
+    held[MEMORY_GATHERED] = gradients_predict_bytes(config) + gather_predict_bytes(config);
+}
+
+void stage_predict(struct stage_prediction *prediction, const struct stage_config *config)
+{
+    struct stage_keeps keeps = stage_keeps(config);
+    struct bucket weights = stage_bucket(config), gradients = weights;
+    uint64_t(*sent)[COLLECTIVE_COUNT] = prediction->sent_bytes;
+    *prediction = (struct stage_prediction){0};
+    predict_held(prediction, config);
+    gradients.dtype = config->gradient_dtype;
+    for (int u = 0; u < config->layout->unit_count; u++) {
+        int parts = u < config->params->embedding_units ? 2 : 1; /* the head's and the input's */
+        for (int i = 0; i < parts; i++) {
+            if (keeps.optimizer == KEEP_ALL)
+                bucket_predict_all_reduce(sent[MOMENT_REDUCE], u, &gradients);
+            else bucket_predict_reduce_scatter(sent[MOMENT_REDUCE], u, &gradients);
+        }
+        if (keeps.weights == KEEP_ALL && keeps.optimizer == KEEP_SHARD)
+            bucket_predict_gather(sent[MOMENT_UPDATE], u, false, &weights);
+    }
+    gather_predict_sent(sent[MOMENT_FORWARD], false, config);
+    gather_predict_sent(sent[MOMENT_TRAIN], true, config);
 }

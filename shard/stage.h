@@ -1,24 +1,25 @@
 /* stage: what the trainer asks of a ZeRO stage. A stage decides what a rank keeps between uses of a
  * unit; who computes what, in which order, is the same in all of them (I3).
  *
+ *              weights   gradients   optimizer      a unit's gradient is ready     a unit is updated
+ *   stage 0    all       all         all            all-reduce
+ *   stage 1    all       all         shard          reduce-scatter                 all-gather
+ *   stage 2    all       shard       shard          reduce-scatter, free           all-gather
+ *   stage 3    shard     shard       shard          reduce-scatter, free           (all-gather when it is used)
+ *
  *   stage_begin_step            gradients are zero
- *   per micro-batch             stage->reduce: is it the step's last? The model's hooks then call
+ *   per micro-batch             stage_begin_pass(), then the model's hooks call
  *       enter                   lends weights and gradients
  *       grad_ready              queues the unit's reduction on the stream
  *   stage_norm                  waits until all reductions have passed
- *   update
+ *   stage_update
  *
- * All operations of the trainer on its communicator go through stage->stream, so their order is the
+ * All operations of the trainer on its communicators go through stage->stream, so their order is the
  * order of the main thread's calls, which is the same on all ranks.
  *
- * The tied embedding's gradient becomes ready in two parts, the head's first, the input's last
- * (hooks.h). In the last micro-batch the head's part (and what earlier micro-batches left) is
- * reduced where it lies. The input's part is gathered in one of two buffers, which are used in
- * turn; the stream reduces it by itself and adds it to the first:
- *
- *   backward   head rows R−1 … 0   blocks, positions   rows 2 into A   rows 1 into B   rows 0 into A
- *   stream     reduce in place     reduce in place     reduce A, add   reduce B, add   …
- *                                                       then A is free: event
+ * N ranks form a shard group, which together keeps one copy of what is sharded. A job may have several
+ * groups (replicas of one another): sums are then made inside a group first, and each rank's own shard
+ * is summed over the groups afterwards.
  */
 #ifndef SHARD_STAGE_H
 #define SHARD_STAGE_H
@@ -27,89 +28,95 @@
 #include <stdint.h>
 
 #include "model/hooks.h"
+#include "model/uses.h"
 #include "optim/adam.h"
 #include "ring/ring.h"
+#include "shard/bucket.h"
+#include "shard/gather.h"
+#include "shard/gradients.h"
 #include "shard/layout.h"
 
 struct stage;
 
+/* Of every unit: all N·S elements, or this rank's S. */
+enum keep { KEEP_ALL, KEEP_SHARD };
+struct stage_keeps {
+    enum keep weights, gradients, optimizer;
+};
+
 /* What is kept of each parameter between steps, in the order that files have it. */
 enum stage_state { STAGE_WEIGHTS, STAGE_M, STAGE_V, STAGE_STATE_COUNT };
 
-/* Real elements [begin, begin + count) of a unit, and where this rank has them. */
+/* Real elements [begin, begin + count) of a unit, and where this rank has them: float32. With 16-bit
+ * weights, STAGE_WEIGHTS is the float32 master copy. */
 struct stage_part {
     float *values;
     size_t begin, count;
 };
 
-/* What a stage will hold and send, from the layout and the plan alone. */
-struct stage_prediction {
-    uint64_t held_bytes[MEMORY_TAG_COUNT];      /* weights, gradients and optimizer only */
-    uint64_t step_sent_bytes[COLLECTIVE_COUNT]; /* by one step's gradients and weights, this rank */
-};
-
 /* Implemented once per stage. All members are required. */
 struct stage_ops {
     int number; /* 0 … 3 */
+    struct stage_keeps keeps;
 
-    /* Allocates stage->weights, gradients, m and v as this stage keeps them, zeroed. On an error
-     * close() frees. */
-    enum status (*open)(struct stage *stage);
-    void (*close)(struct stage *stage);
-
-    /* The model's hooks (hooks.h); context is the stage. */
+    /* The model's hooks (hooks.h); context is the stage. None needs to be told of leave(): whatever was
+     * lent stays until the next enter(). */
     enum status (*enter)(void *context, struct unit_view *view, int unit, enum unit_use use);
-    enum status (*leave)(void *context, int unit, enum unit_use use);
     enum status (*grad_ready)(void *context, int unit);
 
-    /* The reduced gradient of what this rank owns of a unit; valid from stage_synchronize() to
-     * update(). */
-    const float *(*owned_gradient)(const struct stage *stage, int unit);
-
-    /* AdamW with this learning rate, gradients scaled by gradient_scale, t from 1. Afterwards the
-     * next enter() lends the new weights. collective. */
-    enum status (*update)(struct stage *stage, float lr, float gradient_scale, uint64_t t);
-
-    /* What this rank keeps of a unit: at least what it owns. */
-    struct stage_part (*part)(const struct stage *stage, int unit, enum stage_state state);
-
-    void (*predict)(struct stage_prediction *prediction, const struct stage *stage);
+    /* What this rank keeps of a unit's weights has its final value: queues what makes it so everywhere
+     * that enter() lends it from. collective. */
+    enum status (*publish)(struct stage *stage, int unit);
 };
 
-extern const struct stage_ops stage0_ops;
+extern const struct stage_ops stage0_ops, stage1_ops, stage2_ops, stage3_ops;
 
-/* NULL: no such stage in this build. */
+/* NULL: no such stage. */
 const struct stage_ops *stage_by_number(int number);
 
 struct stage_config {
     const struct stage_ops *ops;
-    const struct params *params; /* these four outlive the stage */
-    const struct layout *layout;
-    struct ring_comm *comm;
+    const struct params *params; /* these outlive the stage */
+    const struct layout *layout; /* of a shard group's ranks */
+    struct ring_comm *world;     /* all ranks: scalars */
+    struct ring_comm *group;     /* the shard group; the world itself if there is one group only */
+    struct ring_comm *replicas;  /* who keeps the same shard, one rank of each group; NULL: one group */
+    int rank;                    /* in the group; it has layout->nranks */
+    int replica, replica_count;  /* which group, of how many */
     struct device *device;
     struct adam_config adam;
+    enum dtype dtype;          /* of weights */
+    enum dtype gradient_dtype; /* of gradients: held, accumulated and sent */
+    enum dtype reduce_dtype;   /* in which 16-bit gradients are summed on the way */
     size_t bucket_bytes;
-    bool overlap; /* false: every reduction is waited for where it is queued */
+    bool overlap;                /* false: every operation is waited for where it is queued */
+    bool unsharded_accumulation; /* gradients are kept whole; only the last micro-batch's pass reduces */
+    bool broadcast_gather;       /* stage 3: a unit is gathered by its owners' broadcasts */
     uint64_t seed;
 };
 
 struct stage {
     struct stage_config config;
-    int rank, nranks;
+    struct stage_keeps keeps;      /* the table's, or gradients all by unsharded_accumulation */
     struct stream *stream;
-    struct span weights, gradients, m, v; /* float32; how much of the layout: the stage's choice */
-    struct span input_part[2];   /* MEMORY_COMMUNICATION; the largest embedding unit, padded */
-    struct event *input_free[2]; /* recorded when the stream has added the buffer */
-    int input_turn;              /* which of the two is lent next */
-    bool input_lent;             /* between enter() and grad_ready() of an input part */
-    bool reduce;                 /* set by the trainer: this micro-batch is the step's last */
-    uint64_t wait_ns;            /* the main thread was blocked on the stream: grows */
+    struct span weights;           /* of config.dtype, as much as keeps says */
+    struct span gradients;         /* of config.gradient_dtype */
+    struct span master, m, v;      /* float32; master is empty when weights are float32 themselves */
+    struct gradients lent;         /* gradient buffers */
+    struct gather gather;          /* gathered units: stage 3 */
+    struct event **published;      /* [unit_count], recorded after a unit's all-gather: stages 1, 2 */
+    bool reduce;                   /* this pass's gradients are reduced */
+    uint64_t wait_ns;              /* the main thread was blocked on the stream: grows */
 };
 
-/* Opens with the starting weights of (params, seed). The stage is freed by stage_close(), which
- * accepts NULL. errors: SYSTEM (memory, thread). Not collective. */
+/* Allocates; master weights have the starting values of (params, seed), and lent weights none before
+ * stage_publish(). stage_close() accepts NULL. errors: SYSTEM (memory, thread). Not collective. */
 MUST_CHECK enum status stage_open(struct stage **stage, const struct stage_config *config);
 void stage_close(struct stage *stage);
+
+/* Makes what enter() lends from what stage_part() keeps: after opening, and after a checkpoint has been
+ * read into the parts. Synchronizes. collective. errors: the ring's. */
+MUST_CHECK enum status stage_publish(struct stage *stage);
 
 /* The table for gpt2_open(). */
 struct model_hooks stage_hooks(struct stage *stage);
@@ -117,35 +124,82 @@ struct model_hooks stage_hooks(struct stage *stage);
 /* Gradients become zero. */
 void stage_begin_step(struct stage *stage);
 
+/* A forward follows, and its backward if `backward` (uses.h). last: the step's last micro-batch, which
+ * is the one that reduces where gradients are kept whole. */
+void stage_begin_pass(struct stage *stage, bool backward, bool last);
+
 /* Waits until everything queued has passed; counts the time. errors: those of the operations
  * queued. */
 MUST_CHECK enum status stage_synchronize(struct stage *stage);
 
-/* Queues an all-gather of `count` doubles of every rank, in place: the caller's are at all +
- * rank·count. `all` must live until stage_synchronize(). collective. */
-MUST_CHECK enum status stage_gather(double *all, size_t count, struct stage *stage);
+/* Queues an all-gather of `count` doubles of every rank of `comm`, in place: the caller's are at all +
+ * rank·count. `all` must live until stage_synchronize(). collective over comm. */
+MUST_CHECK enum status stage_gather(
+    double *all, size_t count, struct ring_comm *comm, struct stage *stage);
 
-/* The norm of the whole gradient: √ Σ over ranks, in rank order, of the sum of squares of what each
- * owns, unit by unit, in double. So its bits are the same on all ranks and in all stages (I3).
- * Synchronizes. collective. */
+/* The norm of the whole gradient: √ Σ over ranks of the shard group, in rank order, of the sum of squares
+ * of what each owns, unit by unit, in double. So its bits are the same on all ranks and in all stages
+ * (I3). Not finite if any gradient is not. Synchronizes. collective. */
 MUST_CHECK enum status stage_norm(double *norm, struct stage *stage);
+
+/* One update of the weights. */
+struct stage_step {
+    float lr;
+    float gradient_scale; /* multiplies gradients first: clipping, and the loss scale's inverse */
+    uint64_t t;           /* from 1 */
+};
+
+/* AdamW on what the optimizer keeps, unit after unit, each published once it is done. Afterwards enter()
+ * lends the new weights. collective. */
+MUST_CHECK enum status stage_update(struct stage *stage, const struct stage_step *step);
+
+/* What this rank keeps of a unit: at least what it owns. Only between steps. */
+struct stage_part stage_part(const struct stage *stage, int unit, enum stage_state state);
+
+/* ---- predictions: pure, for ranks and models of any size; config's communicators may be NULL ---- */
+
+/* The moments at which a stage sends. */
+enum stage_moment {
+    MOMENT_FORWARD, /* a forward alone */
+    MOMENT_TRAIN,   /* a forward and its backward, without the reduction */
+    MOMENT_REDUCE,  /* the gradients of one backward */
+    MOMENT_UPDATE,  /* also stage_publish() */
+    MOMENT_COUNT
+};
+
+struct stage_prediction {
+    uint64_t held_bytes[MEMORY_TAG_COUNT]; /* weights, gradients, optimizer, gathered */
+    uint64_t sent_bytes[MOMENT_COUNT][COLLECTIVE_COUNT]; /* by this rank */
+};
+
+void stage_predict(struct stage_prediction *prediction, const struct stage_config *config);
+
+/* What a stage keeps under this configuration. */
+struct stage_keeps stage_keeps(const struct stage_config *config);
 
 /* ---- for stages ---- */
 
-/* AdamW on elements [begin, begin + count) of a unit, tensor by tensor, since only matrices decay.
- * The four pointers are of element `begin`. */
-void stage_adam(float *weights, float *m, float *v, const float *gradients, int unit, size_t begin,
-    size_t count, float lr, float gradient_scale, uint64_t t, const struct stage *stage);
+/* A unit's place in one of the stage's flat arrays, of elements of dtype: N·S of them, or S. */
+struct span stage_unit(
+    struct span flat, enum keep keep, enum dtype dtype, int unit, const struct stage *stage);
 
-/* True when this use's gradient goes to a buffer of its own. */
-bool stage_is_input_part(const struct stage *stage, int unit, enum unit_use use);
-/* Lends the buffer whose turn it is, zeroed: N·S elements of the unit. May wait until it is
- * free. */
-MUST_CHECK enum status stage_lend_input(struct span *buffer, int unit, struct stage *stage);
-/* The buffer that was lent last, for grad_ready(). */
-struct span stage_input(int unit, const struct stage *stage);
-/* Queues: count elements of the buffer from offset on are added to `to`, then the buffer is free.
- * Ends grad_ready(). */
-MUST_CHECK enum status stage_add_input(float *to, size_t offset, size_t count, struct stage *stage);
+/* Of it, the real elements that this rank owns. */
+struct span stage_owned(
+    struct span flat, enum keep keep, enum dtype dtype, int unit, const struct stage *stage);
+
+/* How units of the weights' dtype travel. */
+struct bucket stage_bucket(const struct stage_config *config);
+
+/* 16-bit values to float32 and back (narrow.c). */
+void stage_widen(float *to, const uint16_t *from, enum dtype dtype, size_t count);
+void stage_narrow(uint16_t *to, const float *from, enum dtype dtype, size_t count);
+
+/* The real elements of a unit's weights, kept whole. */
+struct span stage_whole_weights(int unit, const struct stage *stage);
+
+/* Queues the all-gather of a unit's weights, kept whole, from the ranks' own shards. */
+MUST_CHECK enum status stage_all_gather_weights(int unit, struct stage *stage);
+/* Waits until that one has passed. */
+MUST_CHECK enum status stage_await_weights(int unit, struct stage *stage);
 
 #endif

@@ -23,6 +23,10 @@ struct train_config train_config_default(void)
         .sample_tokens = 0,
         .sample_prompt = "\n",
         .temperature = 0.8f,
+        .dtype = DTYPE_FLOAT32,
+        .gradient_dtype = DTYPE_FLOAT32,
+        .reduce_dtype = DTYPE_FLOAT32,
+        .scale = loss_scale_default(),
         .bucket_bytes = (size_t)4 << 20,
         .overlap = true,
     };
@@ -31,12 +35,54 @@ struct train_config train_config_default(void)
     return config;
 }
 
-static enum status check_run(const struct train_config *config)
+bool train_config_scales(const struct train_config *config)
+{
+    return config->gradient_dtype == DTYPE_FLOAT16;
+}
+
+static enum status check_dtypes(const struct train_config *config)
+{
+    enum dtype weights = config->dtype, gradients = config->gradient_dtype;
+    if (weights != DTYPE_FLOAT32 && weights != DTYPE_BFLOAT16 && weights != DTYPE_FLOAT16)
+        return FAIL(STATUS_INVALID, "dtype is %s, expected float32, bfloat16 or float16",
+            dtype_name(weights));
+    if (gradients != weights && gradients != DTYPE_FLOAT32)
+        return FAIL(STATUS_INVALID, "gradient dtype is %s, expected %s%s", dtype_name(gradients),
+            dtype_name(weights), weights == DTYPE_FLOAT32 ? "" : " or float32");
+    if (config->reduce_dtype != gradients && config->reduce_dtype != DTYPE_FLOAT32)
+        return FAIL(STATUS_INVALID, "reduce dtype is %s, expected %s%s",
+            dtype_name(config->reduce_dtype), dtype_name(gradients),
+            gradients == DTYPE_FLOAT32 ? "" : " or float32");
+    if (!(config->scale.floor > 0.0 && config->scale.value >= config->scale.floor &&
+            config->scale.value <= LOSS_SCALE_MOST))
+        return FAIL(STATUS_INVALID,
+            "loss scale starts at %g with floor %g, expected at least the floor, above 0, and at "
+            "most %g",
+            config->scale.value, config->scale.floor, LOSS_SCALE_MOST);
+    return STATUS_OK;
+}
+
+static enum status check_stage(const struct train_config *config)
 {
     if (stage_by_number(config->stage) == NULL)
+        return FAIL(STATUS_INVALID, "stage is %d, expected 0, 1, 2 or 3", config->stage);
+    if (config->shard_group < 0)
+        return FAIL(STATUS_INVALID, "shard group is %d, expected a number of ranks, or 0 for all",
+            config->shard_group);
+    if (config->unsharded_accumulation && config->stage < 2)
         return FAIL(STATUS_INVALID,
-            "stage is %d, expected 0: this build trains with everything replicated only",
+            "stage %d keeps gradients whole anyway, expected unsharded accumulation with stage 2 "
+            "or 3 only",
             config->stage);
+    if (config->broadcast_gather && config->stage != 3)
+        return FAIL(STATUS_INVALID,
+            "gather by broadcast is for stage 3, which gathers weights: stage is %d",
+            config->stage);
+    return STATUS_OK;
+}
+
+static enum status check_run(const struct train_config *config)
+{
     if (config->data == NULL)
         return FAIL(
             STATUS_INVALID, "no data given, expected a file or glob of text or token shards");
@@ -86,6 +132,8 @@ static enum status check_numbers(const struct train_config *config)
 enum status train_config_check(const struct train_config *config)
 {
     TRY(gpt2_config_check(&config->model));
+    TRY(check_stage(config));
+    TRY(check_dtypes(config));
     TRY(check_run(config));
     return check_numbers(config);
 }
@@ -95,6 +143,7 @@ int train_values(
 {
     const struct gpt2_config *model = &config->model;
     const struct adam_config *adam = &config->adam;
+    int group = config->shard_group > 0 ? config->shard_group : nranks;
     const struct train_value all[] = {
         {{"max_t", model->max_t}, VALUE_MODEL},
         {{"vocab", model->vocab}, VALUE_MODEL},
@@ -116,7 +165,19 @@ int train_values(
         {{"epsilon", (double)adam->epsilon}, VALUE_BITS},
         {{"weight_decay", (double)adam->weight_decay}, VALUE_BITS},
         {{"seed", (double)config->seed}, VALUE_BITS},
+        {{"shard_group", group}, VALUE_BITS},
+        {{"dtype", config->dtype}, VALUE_BITS},
+        {{"gradient_dtype", config->gradient_dtype}, VALUE_BITS},
+        {{"reduce_dtype", config->reduce_dtype}, VALUE_BITS},
+        {{"loss_scale", config->scale.value}, VALUE_BITS},
+        {{"loss_scale_floor", config->scale.floor}, VALUE_BITS},
+        {{"loss_scale_interval", (double)config->scale.growth_interval}, VALUE_BITS},
         {{"stage", config->stage}, VALUE_ORDER},
+        {{"recompute", config->recompute}, VALUE_ORDER},
+        {{"unsharded_accumulation", config->unsharded_accumulation}, VALUE_ORDER},
+        {{"broadcast_gather", config->broadcast_gather}, VALUE_ORDER},
+        {{"overlap", config->overlap}, VALUE_ORDER},
+        {{"step_ledger", config->step_ledger}, VALUE_ORDER},
         {{"stop_at", (double)config->stop_at}, VALUE_ORDER},
         {{"bucket_bytes", (double)config->bucket_bytes}, VALUE_ORDER},
         {{"validate_every", (double)config->validate_every}, VALUE_ORDER},

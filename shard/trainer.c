@@ -6,7 +6,7 @@
  *     micro-batch A−1     forward, backward                           reduce unit after unit
  *     loss                                                            gather
  *     norm                wait for the stream, own part               gather
- *     update              clip, AdamW
+ *     update              clip, AdamW (or skip: a float16 overflow)   gather unit after unit (stages 1, 2)
  *
  * Invariants: every rank queues the same operations in the same order; nothing is called on the
  * communicator but through the stage's stream. Beside the steps (opening, checkpoints) ranks speak
@@ -14,100 +14,10 @@
  */
 #include "shard/trainer.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "optim/norm.h"
 #include "optim/schedule.h"
 #include "shard/checkpoint.h"
 #include "verbs/clock.h"
-
-/* ---- opening ---- */
-
-static enum status open_tokens(struct trainer *trainer)
-{
-    struct train_config *config = &trainer->config;
-    struct tokens_config tokens = {
-        .pattern = config->data,
-        .validation = config->validation,
-        .vocab = config->model.vocab,
-        .batch = config->batch,
-        .t = config->seq,
-        .rank = trainer->rank,
-        .nranks = trainer->nranks,
-        .seed = config->seed,
-    };
-    TRY(tokens_open(&trainer->tokens, &tokens));
-    int vocab = tokens_vocab(trainer->tokens);
-    if (vocab > 0 && vocab < config->model.vocab) config->model.vocab = vocab;
-    return STATUS_OK;
-}
-
-/* What this rank can do alone. */
-static enum status open_own(struct trainer *trainer)
-{
-    const struct train_config *config = &trainer->config;
-    TRY(open_tokens(trainer));
-    TRY(params_make(&trainer->params, &config->model));
-    TRY(layout_make(&trainer->layout, &trainer->params, trainer->nranks));
-    struct stage_config stage = {
-        .ops = stage_by_number(config->stage),
-        .params = &trainer->params,
-        .layout = &trainer->layout,
-        .comm = trainer->comm,
-        .device = trainer->device,
-        .adam = config->adam,
-        .bucket_bytes = config->bucket_bytes,
-        .overlap = config->overlap,
-        .seed = config->seed,
-    };
-    TRY(stage_open(&trainer->stage, &stage));
-    struct model_hooks hooks = stage_hooks(trainer->stage);
-    const struct gpt2_run run = {config->batch, config->seq, DTYPE_FLOAT32, DTYPE_FLOAT32, false};
-    TRY(gpt2_open(&trainer->model, &trainer->params, &hooks, &run, trainer->device));
-    size_t tokens = (size_t)config->accumulate * (size_t)config->batch * (size_t)config->seq;
-    trainer->inputs = calloc(tokens, sizeof *trainer->inputs);
-    trainer->targets = calloc(tokens, sizeof *trainer->targets);
-    trainer->gathered = calloc(2 * (size_t)trainer->nranks, sizeof *trainer->gathered);
-    if (trainer->inputs == NULL || trainer->targets == NULL || trainer->gathered == NULL)
-        return FAIL(
-            STATUS_SYSTEM, "no memory for a step of %zu tokens: lower batch or accumulate", tokens);
-    return STATUS_OK;
-}
-
-static enum status trainer_open(struct trainer *trainer)
-{
-    struct train_config *config = &trainer->config;
-    if (config->seq == 0) config->seq = config->model.max_t;
-    if (config->stop_at == 0) config->stop_at = config->steps;
-    struct train_value values[TRAIN_VALUES_MOST];
-    struct agree_value settings[TRAIN_VALUES_MOST];
-    int count = train_values(values, config, trainer->nranks);
-    for (int i = 0; i < count; i++) settings[i] = values[i].is;
-    TRY(agree_values(settings, count, trainer->bootstrap));
-    TRY(agree(open_own(trainer), trainer->bootstrap));
-    const struct agree_value data[] = {
-        {"tokens to train on", (double)tokens_count(trainer->tokens, SPLIT_TRAIN)},
-        {"tokens held out", (double)tokens_count(trainer->tokens, SPLIT_VALIDATION)},
-        {"vocabulary", config->model.vocab},
-    };
-    TRY(agree_values(data, 3, trainer->bootstrap));
-    if (config->resume_dir != NULL) TRY(checkpoint_load(trainer));
-    if (config->checkpoint_dir != NULL) TRY(checkpoint_prepare(trainer));
-    return STATUS_OK;
-}
-
-static void trainer_close(struct trainer *trainer)
-{
-    gpt2_close(trainer->model);
-    stage_close(trainer->stage);
-    layout_free(&trainer->layout);
-    params_free(&trainer->params);
-    tokens_close(trainer->tokens);
-    free(trainer->inputs);
-    free(trainer->targets);
-    free(trainer->gathered);
-}
 
 /* ---- one step ---- */
 
@@ -154,50 +64,91 @@ static enum status run_batches(double *valid, struct trainer *trainer)
     double *gathered = trainer->gathered, loss_sum = 0.0;
     float scale = 0.0f;
     gathered[trainer->rank] = (double)read_batches(trainer);
-    TRY(stage_gather(gathered, 1, stage));
+    TRY(stage_gather(gathered, 1, trainer->comm, stage));
     stage_begin_step(stage);
     for (int a = 0; a < config->accumulate; a++) {
         size_t first = (size_t)a * batch_tokens(trainer), counted;
         double loss;
-        stage->reduce = a == config->accumulate - 1;
+        stage_begin_pass(stage, true, a == config->accumulate - 1);
         TRY(gpt2_forward(&loss, &counted, trainer->inputs + first, trainer->targets + first,
             config->batch, config->seq, trainer->model));
         loss_sum += loss;
         if (a == 0) {
             TRY(stage_synchronize(stage));
             *valid = sum_in_rank_order(gathered, trainer->nranks);
-            scale = *valid > 0.0 ? (float)(1.0 / *valid) : 0.0f;
+            scale = *valid > 0.0 ? (float)(trainer->scale.value / *valid) : 0.0f;
         }
         TRY(gpt2_backward(scale, trainer->model));
+        trainer->events.trains++;
+        trainer->events.reductions += stage->reduce;
     }
     gathered[trainer->rank] = loss_sum;
-    return stage_gather(gathered, 1, stage);
+    return stage_gather(gathered, 1, trainer->comm, stage);
+}
+
+static enum status fail_not_finite(
+    const struct train_report *report, double scaled_norm, const struct trainer *trainer)
+{
+    if (train_config_scales(&trainer->config))
+        return FAIL(STATUS_DATA,
+            "step %llu: the float16 gradient overflows (loss %g) at the lowest loss scale, %g: "
+            "resume from a checkpoint with a smaller learning rate (now %g), or train in bfloat16",
+            (unsigned long long)report->step, report->loss, trainer->scale.value,
+            (double)report->lr);
+    return FAIL(STATUS_DATA,
+        "step %llu: the gradient's norm is %g (loss %g), expected a finite number: resume from "
+        "a checkpoint with a smaller learning rate (now %g) or a longer warm-up",
+        (unsigned long long)report->step, scaled_norm, report->loss, (double)report->lr);
+}
+
+/* Clips and updates, or skips: the norm has the same bits on all ranks, so all do the same. */
+static enum status update(struct train_report *report, double scaled_norm, struct trainer *trainer)
+{
+    double scale = trainer->scale.value;
+    bool finite = loss_scale_is_finite(scaled_norm);
+    report->norm = scaled_norm / scale;
+    report->skipped = !finite;
+    if (!finite && !train_config_scales(&trainer->config))
+        return fail_not_finite(report, scaled_norm, trainer);
+    if (train_config_scales(&trainer->config) && !loss_scale_update(&trainer->scale, finite))
+        return fail_not_finite(report, scaled_norm, trainer);
+    if (!finite) return STATUS_OK;
+    const struct stage_step step = {
+        .lr = report->lr,
+        .gradient_scale =
+            norm_clip_scale(report->norm, (double)trainer->config.clip) / (float)scale,
+        .t = trainer->adam_t + 1,
+    };
+    TRY(stage_update(trainer->stage, &step));
+    trainer->adam_t++;
+    trainer->events.updates++;
+    return STATUS_OK;
 }
 
 static enum status run_step(struct train_report *report, struct trainer *trainer)
 {
     const struct train_config *config = &trainer->config;
     struct schedule schedule = {config->lr, config->final_fraction, config->warmup, config->steps};
+    const struct ledger_events events = trainer->events;
+    const struct ledger_traffic traffic = ledger_traffic(trainer->stage);
     int64_t begin_ns = clock_ns();
     uint64_t wait_ns = trainer->stage->wait_ns;
-    double valid = 0.0;
-    *report = (struct train_report){
-        .step = trainer->step + 1, .lr = schedule_lr(&schedule, trainer->step)};
+    double valid = 0.0, scaled_norm;
+    *report = (struct train_report){.step = trainer->step + 1,
+        .lr = schedule_lr(&schedule, trainer->adam_t),
+        .loss_scale = trainer->scale.value};
     TRY(run_batches(&valid, trainer));
-    TRY(stage_norm(&report->norm, trainer->stage));
+    TRY(stage_norm(&scaled_norm, trainer->stage));
     report->loss =
         valid > 0.0 ? sum_in_rank_order(trainer->gathered, trainer->nranks) / valid : 0.0;
-    if (!isfinite(report->norm))
-        return FAIL(STATUS_DATA,
-            "step %llu: the gradient's norm is %g (loss %g), expected a finite number: resume from "
-            "a checkpoint with a smaller learning rate (now %g) or a longer warm-up",
-            (unsigned long long)report->step, report->norm, report->loss, (double)report->lr);
-    float clip_scale = norm_clip_scale(report->norm, (double)config->clip);
-    TRY(trainer->stage->config.ops->update(
-        trainer->stage, report->lr, clip_scale, trainer->adam_t + 1));
-    trainer->adam_t++;
+    TRY(update(report, scaled_norm, trainer));
     trainer->step++;
     trainer->events.steps++;
+    if (config->step_ledger) {
+        TRY(stage_synchronize(trainer->stage));
+        ledger_read_step(
+            &report->ledger, &events, &trainer->events, &traffic, trainer->stage);
+    }
     report->step_ms = (double)(clock_ns() - begin_ns) * 1e-6;
     report->wait_ms = (double)(trainer->stage->wait_ns - wait_ns) * 1e-6;
     double tokens =
@@ -268,7 +219,9 @@ static enum status run(struct trainer *trainer)
     if (trainer->config.sample_tokens > 0) TRY(trainer_sample(trainer));
     if (trainer->observer->ledger == NULL) return STATUS_OK;
     struct ledger ledger;
-    ledger_read(&ledger, &trainer->events, trainer->stage);
+    struct gpt2_memory memory = gpt2_memory(&trainer->params, &trainer->run);
+    TRY(stage_synchronize(trainer->stage));
+    ledger_read(&ledger, &trainer->events, &trainer->start, &memory, trainer->stage);
     trainer->observer->ledger(trainer->observer->context, &ledger);
     return STATUS_OK;
 }
@@ -286,7 +239,6 @@ enum status train(const struct train_config *config, const struct train_observer
         .device = device,
         .rank = ring_comm_rank(comm),
         .nranks = ring_comm_nranks(comm),
-        .events.start = ring_comm_counters(comm),
     };
     enum status status = trainer_open(&trainer);
     if (status == STATUS_OK) {

@@ -13,24 +13,36 @@
 struct trainer {
     struct train_config config; /* seq, stop_at and model.vocab resolved */
     const struct train_observer *observer;
-    struct ring_comm *comm;
+    struct ring_comm *comm;             /* all ranks */
+    struct ring_comm *group, *replicas; /* parts of it; NULL where all ranks are one shard group */
     struct bootstrap *bootstrap;
     struct device *device;
     int rank, nranks;
 
     struct tokens *tokens;
     struct params params;
-    struct layout layout;
+    struct layout layout; /* of a shard group */
     struct stage *stage;
+    struct gpt2_run run;
     struct gpt2 *model;
     int32_t *inputs, *targets; /* (accumulate, batch, seq) of the step in hand */
     double *gathered;          /* [2·nranks] */
 
     uint64_t step;      /* steps done, of the whole run */
-    uint64_t adam_t;    /* updates done */
+    uint64_t adam_t;    /* updates done: without skipped steps */
     uint64_t sequences; /* trained on by all ranks together: where the data goes on */
+    struct loss_scale scale;
     struct ledger_events events;
+    struct ledger_traffic start; /* before the first event */
 };
+
+/* trainer_open.c: everything that a run needs, from config, comm, bootstrap and device; a checkpoint is
+ * loaded if one is to be resumed. trainer_close() accepts what a failed open has left. collective. */
+MUST_CHECK enum status trainer_open(struct trainer *trainer);
+void trainer_close(struct trainer *trainer);
+
+/* True where float16 gradients make the dynamic loss scale necessary. */
+bool train_config_scales(const struct train_config *config);
 
 /* Every number of the configuration that must agree on all ranks; those marked decide the bits of a
  * run. */
@@ -43,7 +55,7 @@ struct train_value {
     struct agree_value is;
     enum train_value_kind kind;
 };
-#define TRAIN_VALUES_MOST 40
+#define TRAIN_VALUES_MOST 48
 /* Returns their number. */
 int train_values(
     struct train_value values[TRAIN_VALUES_MOST], const struct train_config *config, int nranks);

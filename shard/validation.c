@@ -14,12 +14,14 @@ enum status trainer_validate(double *loss, size_t batches, struct trainer *train
         size_t index = i * all / batches, counted; /* spread over the split */
         double sum;
         tokens_validation_batch(trainer->inputs, trainer->targets, index, trainer->tokens);
+        stage_begin_pass(trainer->stage, false, false);
         TRY(gpt2_forward(&sum, &counted, trainer->inputs, trainer->targets, config->batch,
             config->seq, trainer->model));
+        trainer->events.forwards++;
         own[0] += sum;
         own[1] += (double)counted;
     }
-    TRY(stage_gather(trainer->gathered, 2, trainer->stage));
+    TRY(stage_gather(trainer->gathered, 2, trainer->comm, trainer->stage));
     TRY(stage_synchronize(trainer->stage));
     trainer->events.validations++;
     double sum = 0.0, valid = 0.0;

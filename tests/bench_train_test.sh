@@ -77,7 +77,6 @@ refused() {
     [ "$(wc -l <"$dir/out")" -eq 1 ] || { fail "expected one line for: $*"; cat "$dir/out"; }
 }
 refused "--data" -- "$program" train --ranks 2
-refused "stage is 2" -- "$program" train --data "$dir/text" --stage 2
 refused "--stage" 0 3 -- "$program" train --data "$dir/text" --stage 4
 refused "--dtype" float32 -- "$program" train --data "$dir/text" --dtype bfloat16
 refused "--model" nano gpt2-124m -- "$program" train --data "$dir/text" --model giant

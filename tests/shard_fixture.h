@@ -16,7 +16,7 @@
 #include "shard/shard.h"
 #include "tests/harness/harness.h"
 
-#define FIXTURE_RANKS 4
+#define FIXTURE_RANKS 8
 #define FIXTURE_STEPS 64
 
 struct rank_record {
@@ -140,6 +140,7 @@ static void fixture_remove(void)
     CHECK(system(command) == 0);
 }
 
+#ifndef FIXTURE_NO_TEXT /* for tests that bring their own data */
 /* Sentences of a few words, which a small model soon knows better than chance. */
 static void fixture_text(const char *path, size_t bytes)
 {
@@ -156,6 +157,7 @@ static void fixture_text(const char *path, size_t bytes)
     }
     fclose(file);
 }
+#endif
 
 /* L2 C20 H2 V256 T16: no unit is a multiple of 3 ranks; two units of embedding rows. */
 static struct train_config fixture_config(const char *data)

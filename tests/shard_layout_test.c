@@ -35,6 +35,33 @@ static void check_unit(const struct layout *layout, int unit, size_t elements)
     CHECK(next == elements); /* together: every element once, no padding */
 }
 
+/* Whole shards on the wire, however they are cut: N−1 of them per phase. */
+static void check_predictions(int unit, size_t bucket_bytes, const struct layout *layout)
+{
+    static const enum dtype dtypes[] = {DTYPE_FLOAT32, DTYPE_BFLOAT16};
+    for (int d = 0; d < 2; d++) {
+        struct bucket bucket = {.layout = layout, .rank = layout->nranks / 2,
+            .replica_count = 1, .dtype = dtypes[d], .reduce_dtype = dtypes[d],
+            .bytes = bucket_bytes};
+        uint64_t phase = (uint64_t)(layout->nranks - 1) * layout->unit[unit].shard *
+                         dtype_bytes(dtypes[d]);
+        uint64_t sent[COLLECTIVE_COUNT] = {0};
+        bucket_predict_all_reduce(sent, unit, &bucket);
+        bucket_predict_reduce_scatter(sent, unit, &bucket);
+        bucket_predict_gather(sent, unit, false, &bucket);
+        CHECK(sent[COLLECTIVE_ALL_REDUCE] == 2 * phase);
+        CHECK(sent[COLLECTIVE_REDUCE_SCATTER] == phase);
+        CHECK(sent[COLLECTIVE_ALL_GATHER] == phase);
+        bucket_predict_gather(sent, unit, true, &bucket);
+        CHECK(sent[COLLECTIVE_BROADCAST] == phase);
+        bucket.replica_count = 3; /* two levels: 2·(G−1)/G of the own shard more, chunks rounded */
+        memset(sent, 0, sizeof sent);
+        bucket_predict_all_reduce(sent, unit, &bucket);
+        CHECK(sent[COLLECTIVE_REDUCE_SCATTER] == phase && sent[COLLECTIVE_ALL_GATHER] == phase);
+        CHECK(layout->unit[unit].shard < 3 || sent[COLLECTIVE_ALL_REDUCE] > 0);
+    }
+}
+
 static void check_layout(const struct params *params, int nranks)
 {
     struct layout layout;
@@ -44,12 +71,7 @@ static void check_layout(const struct params *params, int nranks)
         CHECK(layout.unit[u].begin == begin);
         check_unit(&layout, u, params->unit_elements[u]);
         begin += layout_padded(&layout, u);
-        for (size_t bytes = 1; bytes < 100000; bytes *= 7) {
-            /* whole shards on the wire, however they are cut: 2(N−1) shards of 4 bytes an
-             * element */
-            uint64_t expected = 2 * (uint64_t)(nranks - 1) * layout.unit[u].shard * sizeof(float);
-            CHECK(bucket_predict_all_reduce(u, bytes, &layout, nranks / 2) == expected);
-        }
+        for (size_t bytes = 1; bytes < 100000; bytes *= 7) check_predictions(u, bytes, &layout);
     }
     CHECK(layout.elements == begin);
     CHECK(begin >= params->elements &&

@@ -288,8 +288,17 @@ static void expect_refusal(
 static void test_refusals(void)
 {
     struct train_config good = fixture_config(text_path), config = good;
-    config.stage = 2;
-    expect_refusal(&config, 1, STATUS_INVALID, "stage is 2");
+    config.stage = 4;
+    expect_refusal(&config, 1, STATUS_INVALID, "stage is 4");
+    config = good;
+    config.shard_group = 2;
+    expect_refusal(&config, 3, STATUS_INVALID, "shard group is 2");
+    config = good;
+    config.gradient_dtype = DTYPE_FLOAT16;
+    expect_refusal(&config, 1, STATUS_INVALID, "gradient dtype is float16");
+    config = good;
+    config.broadcast_gather = true;
+    expect_refusal(&config, 1, STATUS_INVALID, "stage is 0");
     config = good;
     config.seq = 17;
     expect_refusal(&config, 1, STATUS_INVALID, "seq is 17");

@@ -14,6 +14,7 @@ static const char *const tag_names[MEMORY_TAG_COUNT] = {
     [MEMORY_OPTIMIZER] = "optimizer",
     [MEMORY_ACTIVATIONS] = "activations",
     [MEMORY_CHECKPOINTS] = "checkpoints",
+    [MEMORY_GATHERED] = "gathered",
     [MEMORY_COMMUNICATION] = "communication",
     [MEMORY_WORKSPACE] = "workspace",
 };

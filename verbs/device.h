@@ -47,7 +47,8 @@ enum memory_tag {
     MEMORY_OPTIMIZER,
     MEMORY_ACTIVATIONS,
     MEMORY_CHECKPOINTS,
-    MEMORY_COMMUNICATION,
+    MEMORY_GATHERED,      /* whole units on the way: gathered for a use, or gradients until they are reduced */
+    MEMORY_COMMUNICATION, /* slots, buckets: constant */
     MEMORY_WORKSPACE,
     MEMORY_TAG_COUNT
 };

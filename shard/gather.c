@@ -1,0 +1,151 @@
+/* gather: see gather.h. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "shard/stage.h"
+#include "verbs/clock.h"
+
+/* ---- what is where: pure ---- */
+
+static const struct gather_cache empty_cache = {.unit = {-1, -1}};
+
+/* The buffer that has the unit, or is to be filled with it: then *missing. */
+static int cache_take(struct gather_cache *cache, int unit, bool *missing)
+{
+    for (int i = 0; i < 2; i++) {
+        *missing = cache->unit[i] != unit;
+        if (!*missing) return i;
+    }
+    int other = 1 - cache->latest;
+    cache->unit[other] = unit;
+    return other;
+}
+
+static bool needs_weights(const struct model_use *use)
+{
+    return use->use != UNIT_BACKWARD_GRAD;
+}
+
+static size_t largest_bytes(const struct stage_config *config)
+{
+    size_t largest = 0;
+    for (int u = 0; u < config->layout->unit_count; u++) {
+        size_t padded = layout_padded(config->layout, u);
+        largest = padded > largest ? padded : largest;
+    }
+    return largest * dtype_bytes(config->dtype);
+}
+
+uint64_t gather_predict_bytes(const struct stage_config *config)
+{
+    return stage_keeps(config).weights == KEEP_SHARD ? 2 * (uint64_t)largest_bytes(config) : 0;
+}
+
+void gather_predict_sent(
+    uint64_t sent[COLLECTIVE_COUNT], bool backward, const struct stage_config *config)
+{
+    if (stage_keeps(config).weights != KEEP_SHARD) return;
+    struct bucket bucket = stage_bucket(config);
+    struct gather_cache cache = empty_cache;
+    int count = gpt2_uses(NULL, config->params, backward);
+    struct model_use *uses = calloc((size_t)count, sizeof *uses);
+    if (uses == NULL) abort(); /* a few hundred bytes */
+    gpt2_uses(uses, config->params, backward);
+    for (int i = 0; i < count; i++) {
+        bool missing;
+        if (!needs_weights(&uses[i])) continue;
+        cache.latest = cache_take(&cache, uses[i].unit, &missing);
+        if (missing)
+            bucket_predict_gather(sent, uses[i].unit, config->broadcast_gather, &bucket);
+    }
+    free(uses);
+}
+
+/* ---- */
+
+enum status gather_open(struct stage *stage)
+{
+    struct gather *gather = &stage->gather;
+    const struct stage_config *config = &stage->config;
+    if (stage->keeps.weights != KEEP_SHARD) return STATUS_OK;
+    gather->forward_count = gpt2_uses(NULL, config->params, false);
+    gather->train_count = gpt2_uses(NULL, config->params, true);
+    gather->uses = calloc((size_t)gather->train_count, sizeof *gather->uses);
+    if (gather->uses == NULL)
+        return FAIL(STATUS_SYSTEM, "no memory for a list of %d uses", gather->train_count);
+    gpt2_uses(gather->uses, config->params, true);
+    for (int i = 0; i < 2; i++) {
+        TRY(memory_alloc(
+            &gather->buffer[i], largest_bytes(config), MEMORY_GATHERED, config->device));
+        TRY(event_open(&gather->ready[i], config->device));
+    }
+    gather->cache = empty_cache;
+    return STATUS_OK;
+}
+
+void gather_close(struct stage *stage)
+{
+    struct gather *gather = &stage->gather;
+    for (int i = 0; i < 2; i++) {
+        memory_free(&gather->buffer[i], MEMORY_GATHERED, stage->config.device);
+        event_close(gather->ready[i], stage->config.device);
+    }
+    free(gather->uses);
+}
+
+void gather_begin_pass(struct stage *stage, bool backward)
+{
+    struct gather *gather = &stage->gather;
+    gather->cache = empty_cache;
+    gather->use_count = backward ? gather->train_count : gather->forward_count;
+    gather->next_use = 0;
+}
+
+/* Sees to it that a buffer has the unit, or will have it once the stream gets there. */
+static enum status fetch(int *buffer, int unit, struct stage *stage)
+{
+    struct gather *gather = &stage->gather;
+    const struct stage_config *config = &stage->config;
+    bool missing;
+    *buffer = cache_take(&gather->cache, unit, &missing);
+    if (!missing) return STATUS_OK;
+    struct bucket bucket = stage_bucket(config);
+    struct span whole = span_part(gather->buffer[*buffer], 0,
+        layout_padded(config->layout, unit) * dtype_bytes(config->dtype));
+    struct span own = stage_unit(stage->weights, KEEP_SHARD, config->dtype, unit, stage);
+    TRY(bucket_gather(whole, own, unit, config->broadcast_gather, &bucket, stage->stream));
+    TRY(event_record(gather->ready[*buffer], stage->stream, config->device));
+    return config->overlap ? STATUS_OK : stage_synchronize(stage);
+}
+
+/* The unit after this one that needs weights. */
+static enum status fetch_next(int unit, struct stage *stage)
+{
+    struct gather *gather = &stage->gather;
+    for (int i = gather->next_use; i < gather->use_count; i++) {
+        if (!needs_weights(&gather->uses[i]) || gather->uses[i].unit == unit) continue;
+        int buffer;
+        return fetch(&buffer, gather->uses[i].unit, stage);
+    }
+    return STATUS_OK;
+}
+
+enum status gather_enter(struct span *weights, int unit, enum unit_use use, struct stage *stage)
+{
+    struct gather *gather = &stage->gather;
+    const struct stage_config *config = &stage->config;
+    assert(gather->next_use < gather->use_count);
+    const struct model_use *expected = &gather->uses[gather->next_use++];
+    assert(expected->unit == unit && expected->use == use);
+    if (!needs_weights(expected)) return STATUS_OK;
+    int buffer;
+    TRY(fetch(&buffer, unit, stage));
+    gather->cache.latest = buffer;
+    if (config->overlap) TRY(fetch_next(unit, stage));
+    int64_t begin_ns = clock_ns();
+    TRY(event_synchronize(gather->ready[buffer], config->device));
+    stage->wait_ns += (uint64_t)(clock_ns() - begin_ns);
+    *weights = span_part(gather->buffer[buffer], 0,
+        config->layout->unit[unit].elements * dtype_bytes(config->dtype));
+    return STATUS_OK;
+}

@@ -1,0 +1,208 @@
+/* gradients: see gradients.h. */
+#include <assert.h>
+#include <string.h>
+
+#include "optim/norm.h"
+#include "shard/stage.h"
+#include "verbs/clock.h"
+#include "verbs/clones.h"
+
+/* ---- buffers ---- */
+
+/* How many, and bytes of each. Whole gradients need them for the embedding's input part only. */
+static int plan_buffers(size_t *bytes, const struct stage_config *config)
+{
+    bool shards = stage_keeps(config).gradients == KEEP_SHARD;
+    int units = shards ? config->layout->unit_count : config->params->embedding_units;
+    size_t largest = 0;
+    for (int u = 0; u < units; u++) {
+        size_t padded = layout_padded(config->layout, u);
+        largest = padded > largest ? padded : largest;
+    }
+    *bytes = largest * dtype_bytes(config->gradient_dtype);
+    return units > 1 ? 2 : 1;
+}
+
+uint64_t gradients_predict_bytes(const struct stage_config *config)
+{
+    size_t bytes;
+    int count = plan_buffers(&bytes, config);
+    return (uint64_t)count * bytes;
+}
+
+enum status gradients_open(struct stage *stage)
+{
+    struct gradients *lent = &stage->lent;
+    struct device *device = stage->config.device;
+    size_t bytes;
+    int count = plan_buffers(&bytes, &stage->config);
+    for (int i = 0; i < count; i++) {
+        TRY(memory_alloc(&lent->buffer[i], bytes, MEMORY_GATHERED, device));
+        TRY(event_open(&lent->free[i], device));
+    }
+    return STATUS_OK;
+}
+
+void gradients_close(struct stage *stage)
+{
+    for (int i = 0; i < 2; i++) {
+        memory_free(&stage->lent.buffer[i], MEMORY_GATHERED, stage->config.device);
+        event_close(stage->lent.free[i], stage->config.device);
+    }
+}
+
+/* The buffer lent, or whose turn it is: the unit's N·S elements. */
+static struct span buffer_unit(int unit, const struct stage *stage)
+{
+    size_t element = dtype_bytes(stage->config.gradient_dtype);
+    return span_part(stage->lent.buffer[stage->lent.turn], 0,
+        layout_padded(stage->config.layout, unit) * element);
+}
+
+/* Its turn comes; zeroed. */
+static enum status take_buffer(int unit, struct stage *stage)
+{
+    assert(!stage->lent.lent);
+    int64_t begin_ns = clock_ns();
+    TRY(event_synchronize(stage->lent.free[stage->lent.turn], stage->config.device));
+    stage->wait_ns += (uint64_t)(clock_ns() - begin_ns);
+    struct span buffer = buffer_unit(unit, stage);
+    memset(buffer.ptr, 0, buffer.bytes);
+    stage->lent.lent = true;
+    return STATUS_OK;
+}
+
+/* The stream has what it needs of the buffer once all that is queued has passed. */
+static enum status give_buffer(struct stage *stage)
+{
+    struct gradients *lent = &stage->lent;
+    TRY(event_record(lent->free[lent->turn], stage->stream, stage->config.device));
+    lent->lent = false;
+    if (lent->buffer[1].ptr != NULL) lent->turn = 1 - lent->turn;
+    return STATUS_OK;
+}
+
+enum status gradients_lend(
+    struct span *gradients, int unit, enum unit_use use, struct stage *stage)
+{
+    const struct stage_config *config = &stage->config;
+    bool input_part = use == UNIT_BACKWARD_GRAD && unit < config->params->embedding_units;
+    size_t bytes = config->layout->unit[unit].elements * dtype_bytes(config->gradient_dtype);
+    if (stage->keeps.gradients == KEEP_SHARD || (input_part && stage->reduce)) {
+        TRY(take_buffer(unit, stage));
+        *gradients = span_part(buffer_unit(unit, stage), 0, bytes);
+        return STATUS_OK;
+    }
+    struct span whole =
+        stage_unit(stage->gradients, KEEP_ALL, config->gradient_dtype, unit, stage);
+    *gradients = span_part(whole, 0, bytes);
+    return STATUS_OK;
+}
+
+/* ---- adding, on the stream ---- */
+
+struct add_arguments {
+    void *to;
+    const void *from;
+    size_t count;
+    enum dtype dtype;
+};
+
+VECTOR_CLONES static void add_float32(float *restrict to, const float *restrict from, size_t count)
+{
+    for (size_t i = 0; i < count; i++) to[i] += from[i];
+}
+
+VECTOR_CLONES static void add_bfloat16(
+    uint16_t *restrict to, const uint16_t *restrict from, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = float32_to_bfloat16(bfloat16_to_float32(to[i]) + bfloat16_to_float32(from[i]));
+}
+
+VECTOR_CLONES static void add_float16(
+    uint16_t *restrict to, const uint16_t *restrict from, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = float32_to_float16(float16_to_float32(to[i]) + float16_to_float32(from[i]));
+}
+
+static enum status run_add(void *arguments)
+{
+    const struct add_arguments *sum = arguments;
+    if (sum->dtype == DTYPE_FLOAT32) add_float32(sum->to, sum->from, sum->count);
+    else if (sum->dtype == DTYPE_BFLOAT16) add_bfloat16(sum->to, sum->from, sum->count);
+    else add_float16(sum->to, sum->from, sum->count);
+    return STATUS_OK;
+}
+
+/* ---- reducing ---- */
+
+static struct bucket bucket_of(const struct stage *stage)
+{
+    struct bucket bucket = stage_bucket(&stage->config);
+    bucket.dtype = stage->config.gradient_dtype;
+    return bucket;
+}
+
+/* Queues: what the buffer has of `from` on is added to `to`, of the same length. */
+static enum status add_buffer(struct span to, size_t offset_bytes, struct stage *stage)
+{
+    enum dtype dtype = stage->config.gradient_dtype;
+    char *from = (char *)stage->lent.buffer[stage->lent.turn].ptr + offset_bytes;
+    struct add_arguments sum = {to.ptr, from, to.bytes / dtype_bytes(dtype), dtype};
+    TRY(stream_call(stage->stream, run_add, &sum, sizeof sum, stage->config.device));
+    return give_buffer(stage);
+}
+
+static enum status settle(struct stage *stage)
+{
+    return stage->config.overlap ? STATUS_OK : stage_synchronize(stage);
+}
+
+enum status gradients_all_reduce(int unit, struct stage *stage)
+{
+    if (!stage->reduce) return STATUS_OK;
+    struct bucket bucket = bucket_of(stage);
+    struct span kept = stage_unit(stage->gradients, KEEP_ALL, bucket.dtype, unit, stage);
+    struct span ready = stage->lent.lent ? buffer_unit(unit, stage) : kept;
+    TRY(bucket_all_reduce(ready, unit, &bucket, stage->stream));
+    if (stage->lent.lent) TRY(add_buffer(kept, 0, stage));
+    return settle(stage);
+}
+
+enum status gradients_reduce_scatter(int unit, struct stage *stage)
+{
+    if (!stage->reduce) return STATUS_OK;
+    struct bucket bucket = bucket_of(stage);
+    enum keep keep = stage->keeps.gradients;
+    struct span kept = stage_unit(stage->gradients, keep, bucket.dtype, unit, stage);
+    struct span ready = stage->lent.lent ? buffer_unit(unit, stage) : kept;
+    size_t shard_bytes = bucket.layout->unit[unit].shard * dtype_bytes(bucket.dtype);
+    size_t own = (size_t)bucket.rank * shard_bytes;
+    TRY(bucket_reduce_scatter(ready, unit, &bucket, stage->stream));
+    if (keep == KEEP_ALL) kept = span_part(kept, own, shard_bytes);
+    if (stage->lent.lent) TRY(add_buffer(kept, own, stage));
+    return settle(stage);
+}
+
+/* ---- the norm ---- */
+
+#define WIDE_ELEMENTS 2048
+
+double gradients_owned_squares(int unit, const struct stage *stage)
+{
+    enum dtype dtype = stage->config.gradient_dtype;
+    struct layout_range owned = layout_owned(stage->config.layout, unit, stage->config.rank);
+    struct span own = stage_owned(stage->gradients, stage->keeps.gradients, dtype, unit, stage);
+    if (dtype == DTYPE_FLOAT32) return norm_sum_of_squares(own.ptr, owned.count);
+    double sum = 0.0;
+    float wide[WIDE_ELEMENTS];
+    for (size_t begin = 0; begin < owned.count; begin += WIDE_ELEMENTS) {
+        size_t count =
+            owned.count - begin < WIDE_ELEMENTS ? owned.count - begin : WIDE_ELEMENTS;
+        stage_widen(wide, (const uint16_t *)own.ptr + begin, dtype, count);
+        sum += norm_sum_of_squares(wide, count);
+    }
+    return sum;
+}

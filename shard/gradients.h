@@ -1,0 +1,50 @@
+/* gradients: where a unit's gradient is added up until it is reduced.
+ *
+ * Kept whole (stages 0 and 1), a unit's gradient has a place of its own. Kept as a shard (2 and 3), it is
+ * lent one of two buffers, which are used in turn: while the stream reduces one, backward fills the other.
+ *
+ *   backward   unit 5 into A    unit 4 into B      unit 3 into A (waits for A's event)   …
+ *   stream                      reduce A, add to   reduce B, add to
+ *                               shard 5: A free    shard 4: B free
+ *
+ * The tied embedding's gradient becomes ready in two parts, the head's first, the input's last (hooks.h).
+ * In the pass that reduces, the input's part always takes a buffer, and is added to what the head's part
+ * has become: so the sums are the same in all stages (I3).
+ */
+#ifndef SHARD_GRADIENTS_H
+#define SHARD_GRADIENTS_H
+
+#include <stdbool.h>
+
+#include "model/hooks.h"
+#include "verbs/device.h"
+
+struct stage;
+struct stage_config;
+
+struct gradients {
+    struct span buffer[2];  /* MEMORY_GATHERED */
+    struct event *free[2];  /* recorded when the stream is done with the buffer */
+    int turn;               /* which of the two is lent next */
+    bool lent;              /* between lend and reduce, a buffer and not the unit's own place */
+};
+
+/* errors: SYSTEM. close accepts half-open objects. */
+MUST_CHECK enum status gradients_open(struct stage *stage);
+void gradients_close(struct stage *stage);
+/* The bytes that open takes. Pure. */
+uint64_t gradients_predict_bytes(const struct stage_config *config);
+
+/* Lends what backward adds to; real elements only. May wait for a buffer. */
+MUST_CHECK enum status gradients_lend(
+    struct span *gradients, int unit, enum unit_use use, struct stage *stage);
+
+/* Queues the reduction of what was lent, by all-reduce (everything is kept everywhere) or reduce-scatter;
+ * nothing happens in a pass that does not reduce. collective. */
+MUST_CHECK enum status gradients_all_reduce(int unit, struct stage *stage);
+MUST_CHECK enum status gradients_reduce_scatter(int unit, struct stage *stage);
+
+/* Σ x² of what this rank owns of a unit's reduced gradient. */
+double gradients_owned_squares(int unit, const struct stage *stage);
+
+#endif

@@ -1,0 +1,145 @@
+/* trainer_open: what a run needs, opened in the order in which it can be refused: settings that must
+ * agree, what each rank can do alone, the data, the groups, a checkpoint to resume.
+ */
+#include <stdlib.h>
+
+#include "shard/checkpoint.h"
+
+static enum status open_tokens(struct trainer *trainer)
+{
+    struct train_config *config = &trainer->config;
+    struct tokens_config tokens = {
+        .pattern = config->data,
+        .validation = config->validation,
+        .vocab = config->model.vocab,
+        .batch = config->batch,
+        .t = config->seq,
+        .rank = trainer->rank,
+        .nranks = trainer->nranks,
+        .seed = config->seed,
+    };
+    TRY(tokens_open(&trainer->tokens, &tokens));
+    int vocab = tokens_vocab(trainer->tokens);
+    if (vocab > 0 && vocab < config->model.vocab) config->model.vocab = vocab;
+    return STATUS_OK;
+}
+
+/* Ranks 0 … M−1 are the first shard group, and so on: neighbours, which are on one host where possible. */
+static struct stage_config stage_config_of(const struct trainer *trainer)
+{
+    const struct train_config *config = &trainer->config;
+    int group = config->shard_group;
+    return (struct stage_config){
+        .ops = stage_by_number(config->stage),
+        .params = &trainer->params,
+        .layout = &trainer->layout,
+        .world = trainer->comm,
+        .group = trainer->group != NULL ? trainer->group : trainer->comm,
+        .replicas = trainer->replicas,
+        .rank = trainer->rank % group,
+        .replica = trainer->rank / group,
+        .replica_count = trainer->nranks / group,
+        .device = trainer->device,
+        .adam = config->adam,
+        .dtype = config->dtype,
+        .gradient_dtype = config->gradient_dtype,
+        .reduce_dtype = config->reduce_dtype,
+        .bucket_bytes = config->bucket_bytes,
+        .overlap = config->overlap,
+        .unsharded_accumulation = config->unsharded_accumulation,
+        .broadcast_gather = config->broadcast_gather,
+        .seed = config->seed,
+    };
+}
+
+/* What this rank can do alone. */
+static enum status open_own(struct trainer *trainer)
+{
+    const struct train_config *config = &trainer->config;
+    TRY(open_tokens(trainer));
+    TRY(params_make(&trainer->params, &config->model));
+    TRY(layout_make(&trainer->layout, &trainer->params, config->shard_group));
+    struct stage_config stage = stage_config_of(trainer);
+    TRY(stage_open(&trainer->stage, &stage));
+    struct model_hooks hooks = stage_hooks(trainer->stage);
+    trainer->run = (struct gpt2_run){.batch = config->batch,
+        .t = config->seq,
+        .weights = config->dtype,
+        .gradients = config->gradient_dtype,
+        .recompute = config->recompute};
+    TRY(gpt2_open(&trainer->model, &trainer->params, &hooks, &trainer->run, trainer->device));
+    size_t tokens = (size_t)config->accumulate * (size_t)config->batch * (size_t)config->seq;
+    trainer->inputs = calloc(tokens, sizeof *trainer->inputs);
+    trainer->targets = calloc(tokens, sizeof *trainer->targets);
+    trainer->gathered = calloc(2 * (size_t)trainer->nranks, sizeof *trainer->gathered);
+    if (trainer->inputs == NULL || trainer->targets == NULL || trainer->gathered == NULL)
+        return FAIL(
+            STATUS_SYSTEM, "no memory for a step of %zu tokens: lower batch or accumulate", tokens);
+    return STATUS_OK;
+}
+
+static enum status check_group(struct trainer *trainer)
+{
+    struct train_config *config = &trainer->config;
+    if (config->shard_group == 0) config->shard_group = trainer->nranks;
+    if (config->shard_group <= trainer->nranks && trainer->nranks % config->shard_group == 0)
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID, "shard group is %d, expected a divisor of the %d ranks",
+        config->shard_group, trainer->nranks);
+}
+
+static enum status open_groups(struct trainer *trainer)
+{
+    int group = trainer->config.shard_group, rank = trainer->rank;
+    if (group == trainer->nranks) return STATUS_OK;
+    TRY(ring_comm_split(&trainer->group, rank / group, rank, trainer->comm));
+    return ring_comm_split(&trainer->replicas, rank % group, rank, trainer->comm);
+}
+
+static enum status check_settings(struct trainer *trainer)
+{
+    struct train_config *config = &trainer->config;
+    if (config->seq == 0) config->seq = config->model.max_t;
+    if (config->stop_at == 0) config->stop_at = config->steps;
+    if (!train_config_scales(config)) config->scale.value = config->scale.floor = 1.0;
+    struct train_value values[TRAIN_VALUES_MOST];
+    struct agree_value settings[TRAIN_VALUES_MOST];
+    int count = train_values(values, config, trainer->nranks);
+    for (int i = 0; i < count; i++) settings[i] = values[i].is;
+    TRY(agree_values(settings, count, trainer->bootstrap));
+    return check_group(trainer);
+}
+
+enum status trainer_open(struct trainer *trainer)
+{
+    const struct train_config *config = &trainer->config;
+    TRY(check_settings(trainer));
+    trainer->scale = config->scale;
+    TRY(open_groups(trainer));
+    TRY(agree(open_own(trainer), trainer->bootstrap));
+    const struct agree_value data[] = {
+        {"tokens to train on", (double)tokens_count(trainer->tokens, SPLIT_TRAIN)},
+        {"tokens held out", (double)tokens_count(trainer->tokens, SPLIT_VALIDATION)},
+        {"vocabulary", config->model.vocab},
+    };
+    TRY(agree_values(data, 3, trainer->bootstrap));
+    if (config->resume_dir != NULL) TRY(checkpoint_load(trainer));
+    if (config->checkpoint_dir != NULL) TRY(checkpoint_prepare(trainer));
+    TRY(stage_publish(trainer->stage));
+    trainer->start = ledger_traffic(trainer->stage);
+    return STATUS_OK;
+}
+
+void trainer_close(struct trainer *trainer)
+{
+    gpt2_close(trainer->model);
+    stage_close(trainer->stage);
+    ring_comm_close(trainer->replicas);
+    ring_comm_close(trainer->group);
+    layout_free(&trainer->layout);
+    params_free(&trainer->params);
+    tokens_close(trainer->tokens);
+    free(trainer->inputs);
+    free(trainer->targets);
+    free(trainer->gathered);
+}

@@ -1,0 +1,241 @@
+/* The four stages: the same bits at equal N (case T1), in float32 and 16 bits, with shard groups, accumulation,
+ * recomputation, gathers by broadcast and any bucket; the ledger equals its prediction every time (I3, I4).
+ * ctest: timeout=240
+ */
+#include <math.h>
+
+#define FIXTURE_NO_TEXT
+#include "tests/shard_fixture.h"
+
+static char text_path[256], small_path[256];
+
+/* nano-37 (no unit divides by 3, 4, 5), nano-36 (several heads, rows in blocks), micro-4 (empty shards). */
+static const struct gpt2_config models[] = {
+    {.max_t = 13, .vocab = 101, .layers = 2, .heads = 1, .channels = 37},
+    {.max_t = 16, .vocab = 101, .layers = 2, .heads = 3, .channels = 36, .vocab_block = 26},
+    {.max_t = 4, .vocab = 5, .layers = 1, .heads = 1, .channels = 4},
+};
+
+static void write_tokens(const char *path, int vocab, int count)
+{
+    FILE *file = fopen(path, "w");
+    uint32_t header[256] = {20240520, 1, (uint32_t)count};
+    if (file == NULL || fwrite(header, sizeof header, 1, file) != 1) abort();
+    for (int i = 0; i < count; i++) {
+        uint16_t token = (uint16_t)((i * i / 3) % vocab);
+        if (fwrite(&token, sizeof token, 1, file) != 1) abort();
+    }
+    fclose(file);
+}
+
+static struct train_config model_config(int model)
+{
+    struct train_config config = fixture_config(model == 2 ? small_path : text_path);
+    config.model = models[model];
+    config.batch = 2;
+    config.steps = 4;
+    config.bucket_bytes = 4096;
+    return config;
+}
+
+/* What a job has written: the shard files of its checkpoint, one after another. */
+struct state {
+    size_t bytes;
+    unsigned char *values;
+};
+
+static struct state read_state(const char *directory, int steps, int files)
+{
+    struct state state = {0};
+    for (int r = 0; r < files; r++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/step-%08d/shard-%05d-of-%05d.bin", directory, steps, r, files);
+        FILE *file = fopen(path, "r");
+        if (!CHECK_MSG(file != NULL, "%s is missing", path)) continue;
+        fseek(file, 0, SEEK_END);
+        size_t bytes = (size_t)ftell(file);
+        rewind(file);
+        state.values = realloc(state.values, state.bytes + bytes + 1);
+        if (state.values == NULL) abort();
+        CHECK(fread(state.values + state.bytes, 1, bytes, file) == bytes);
+        state.bytes += bytes;
+        fclose(file);
+    }
+    return state;
+}
+
+static void check_ledger(const struct job_record *record, const char *what)
+{
+    for (int r = 0; r < record->nranks; r++) {
+        const struct ledger *ledger = &record->rank[r].ledger;
+        for (int i = 0; i < ledger->count; i++) {
+            const struct ledger_entry *entry = &ledger->entry[i];
+            CHECK_MSG(!entry->has_prediction || entry->measured == entry->predicted,
+                "%s: rank %d, %s: measured %llu, predicted %llu", what, r, entry->name,
+                (unsigned long long)entry->measured, (unsigned long long)entry->predicted);
+        }
+        CHECK(ledger->ok && ledger->count >= MEMORY_TAG_COUNT);
+    }
+}
+
+/* Runs the job; its losses, norms, validation and weights must be those of `expected`, or become it. */
+static void run_and_compare(struct job_record *expected, struct state *expected_state,
+    const struct train_config *base, int nranks, const char *what)
+{
+    static int runs;
+    char directory[256], name[64];
+    struct train_config config = *base;
+    struct job_record found;
+    snprintf(name, sizeof name, "run-%d", runs++);
+    fixture_file(directory, name);
+    config.checkpoint_dir = directory;
+    run_good_job(&found, &config, nranks, "shm");
+    check_ledger(&found, what);
+    int files = config.shard_group > 0 ? config.shard_group : nranks;
+    struct state state = read_state(directory, (int)config.steps, files);
+    if (expected_state->values == NULL) {
+        *expected = found;
+        *expected_state = state;
+        return;
+    }
+    const struct rank_record *x = &expected->rank[0], *y = &found.rank[0];
+    for (int i = 0; i < x->steps; i++)
+        CHECK_MSG(memcmp(&x->loss[i], &y->loss[i], sizeof x->loss[i]) == 0 &&
+                      memcmp(&x->norm[i], &y->norm[i], sizeof x->norm[i]) == 0,
+            "%s, %d ranks, step %d: loss %.17g, norm %.17g, expected %.17g, %.17g", what, nranks,
+            i + 1, y->loss[i], y->norm[i], x->loss[i], x->norm[i]);
+    CHECK_MSG(x->validation == y->validation, "%s: validation %.17g, expected %.17g", what,
+        y->validation, x->validation);
+    CHECK_MSG(state.bytes == expected_state->bytes &&
+                  memcmp(state.values, expected_state->values, state.bytes) == 0,
+        "%s, %d ranks: the weights or moments differ", what, nranks);
+    free(state.values);
+}
+
+static void compare_stages(const struct train_config *base, int nranks, const char *what)
+{
+    struct job_record expected;
+    struct state state = {0};
+    for (int stage = 0; stage <= 3; stage++) {
+        char label[128];
+        struct train_config config = *base;
+        config.stage = stage;
+        snprintf(label, sizeof label, "%s, stage %d", what, stage);
+        run_and_compare(&expected, &state, &config, nranks, label);
+        config.recompute = true;
+        config.overlap = stage % 2 == 0;
+        config.bucket_bytes = 1000;
+        snprintf(label, sizeof label, "%s, stage %d, recomputed", what, stage);
+        run_and_compare(&expected, &state, &config, nranks, label);
+    }
+    free(state.values);
+}
+
+static void test_all_models(void)
+{
+    for (int m = 0; m < 3; m++)
+        for (int nranks = 2; nranks <= 5; nranks++) {
+            struct train_config config = model_config(m);
+            compare_stages(&config, nranks, m == 0 ? "nano-37" : m == 1 ? "nano-36" : "micro-4");
+        }
+    struct train_config config = model_config(2);
+    compare_stages(&config, 8, "micro-4 on more ranks than a norm has elements"); /* T3 */
+    config = model_config(1);
+    compare_stages(&config, 1, "one rank");
+}
+
+static void test_short_sequences(void)
+{
+    struct train_config config = model_config(1);
+    config.seq = 9; /* T11: positions that no token uses */
+    compare_stages(&config, 2, "T 9 of 16");
+}
+
+static void test_16_bits(void)
+{
+    static const enum dtype dtypes[] = {DTYPE_BFLOAT16, DTYPE_FLOAT16};
+    for (int d = 0; d < 2; d++)
+        for (int wide = 0; wide < 2; wide++) {
+            char what[64];
+            struct train_config config = model_config(1);
+            config.dtype = dtypes[d];
+            config.gradient_dtype = wide ? DTYPE_FLOAT32 : dtypes[d];
+            config.reduce_dtype = config.gradient_dtype;
+            snprintf(what, sizeof what, "%s, gradients %s", dtype_name(config.dtype),
+                dtype_name(config.gradient_dtype));
+            compare_stages(&config, 3, what);
+        }
+}
+
+static void test_groups(void)
+{
+    for (int d = 0; d < 2; d++) {
+        struct train_config config = model_config(0);
+        config.shard_group = 2;
+        if (d == 1) config.dtype = config.gradient_dtype = config.reduce_dtype = DTYPE_BFLOAT16;
+        compare_stages(&config, 4, "groups of 2 of 4");
+        compare_stages(&config, 6, "groups of 2 of 6");
+        config.shard_group = 3;
+        compare_stages(&config, 6, "groups of 3 of 6");
+        config.shard_group = 1;
+        compare_stages(&config, 2, "groups of 1");
+    }
+}
+
+/* With several micro-batches the bits are equal among stages that reduce at the same moment. */
+static void test_accumulation(void)
+{
+    struct job_record expected;
+    struct state state = {0};
+    struct train_config config = model_config(1);
+    config.accumulate = 3;
+    for (config.stage = 0; config.stage <= 1; config.stage++)
+        run_and_compare(&expected, &state, &config, 3, "accumulated, gradients whole");
+    config.unsharded_accumulation = true;
+    for (config.stage = 2; config.stage <= 3; config.stage++)
+        run_and_compare(&expected, &state, &config, 3, "accumulated, kept whole by option");
+    free(state.values);
+    state = (struct state){0};
+    config.unsharded_accumulation = false;
+    for (config.stage = 2; config.stage <= 3; config.stage++)
+        run_and_compare(&expected, &state, &config, 3, "accumulated, reduced each time");
+    free(state.values);
+}
+
+/* T2: buckets of any size with overlap; a gather by broadcasts; another transport's turn is in trainer_test. */
+static void test_buckets(void)
+{
+    static const size_t buckets[] = {4, 28, 4000, 145296, 1452960}; /* 1, 7, 1000, Ψ, 10Ψ elements */
+    struct job_record expected;
+    struct state state = {0};
+    struct train_config config = model_config(1);
+    config.steps = 20;
+    config.stage = 2;
+    for (size_t i = sizeof buckets / sizeof *buckets; i-- > 0;) {
+        config.bucket_bytes = buckets[i];
+        if (buckets[i] < 4000) config.steps = 20;
+        run_and_compare(&expected, &state, &config, 2, "stage 2, buckets");
+    }
+    config.bucket_bytes = 4096;
+    config.stage = 3;
+    config.broadcast_gather = true;
+    run_and_compare(&expected, &state, &config, 2, "stage 3, by broadcast");
+    for (int i = 0; i < expected.rank[0].steps; i++) CHECK(isfinite(expected.rank[0].loss[i]));
+    free(state.values);
+}
+
+int main(void)
+{
+    fixture_file(text_path, "tokens.bin");
+    fixture_file(small_path, "small.bin");
+    write_tokens(text_path, 101, 6000);
+    write_tokens(small_path, 5, 3000);
+    test_all_models();
+    test_short_sequences();
+    test_16_bits();
+    test_groups();
+    test_accumulation();
+    test_buckets();
+    fixture_remove();
+    return test_result();
+}
