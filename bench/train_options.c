@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -168,7 +169,7 @@ static const struct argp_option options[] = {
         "text (its bytes are the tokens), or token shards *.bin; required", 1},
     {"validation", KEY_VALIDATION, "FILE|GLOB", 0, "the same, held out (the last tenth of --data)",
         1},
-    {"model", KEY_MODEL, "NAME", 0, "nano (0.84 M parameters, the default) or gpt2-124m", 2},
+    {"model", KEY_MODEL, "NAME", 0, "one of", 2}, /* the names: see help_filter() */
     {"layers", KEY_LAYERS, "N", 0, "blocks, instead of the preset's number", 2},
     {"heads", KEY_HEADS, "N", 0, "of attention, the same; divides the channels", 2},
     {"channels", KEY_CHANNELS, "N", 0, "width, the same", 2},
@@ -181,7 +182,7 @@ static const struct argp_option options[] = {
     {"seq", KEY_SEQ, "N", 0, "tokens per sequence (as many as the model has positions)", 3},
     {"accumulate", KEY_ACCUMULATE, "N", 0, "batches per step and rank (1)", 3},
     {"dtype", KEY_DTYPE, "DTYPE", 0, "float32", 3},
-    {"lr", KEY_LR, "X", 0, "highest learning rate (nano 6e-3, gpt2-124m 6e-4)", 4},
+    {"lr", KEY_LR, "X", 0, "highest learning rate (nano 6e-3, others 6e-4)", 4},
     {"warmup", KEY_WARMUP, "N", 0, "steps until it is reached (100)", 4},
     {"final", KEY_FINAL, "X", 0, "fraction of it at the last step (0.1)", 4},
     {"clip", KEY_CLIP, "X", 0, "largest gradient norm (1); 0: not clipped", 4},
@@ -203,6 +204,22 @@ static const struct argp_option options[] = {
     {0},
 };
 static const struct argp_child children[] = {{&options_common, 0, "Common options:", 9}, {0}};
+
+/* Completes the help of --model by the presets that there are. */
+static char *help_filter(int key, const char *text, void *input)
+{
+    if (key != KEY_MODEL) return options_help_filter(key, text, input);
+    char *help = NULL;
+    size_t bytes;
+    FILE *stream = open_memstream(&help, &bytes);
+    if (stream == NULL) return (char *)(uintptr_t)text;
+    fprintf(stream, "%s", text);
+    for (size_t i = 0; gpt2_preset_name(i) != NULL; i++)
+        fprintf(stream, "%s %s", i == 0 ? "" : ",", gpt2_preset_name(i));
+    fprintf(stream, " (nano)");
+    return fclose(stream) == 0 ? help : (char *)(uintptr_t)text;
+}
+
 static const struct argp argp = {
     options,
     parse_option,
@@ -216,7 +233,7 @@ static const struct argp argp = {
     "Exit code: 0, or 1 when something failed, on any rank; 2 for bad input.\n\n"
     "Example:\n  ringzero train --ranks 2 --data bible.txt --checkpoint run --sample 300",
     children,
-    options_help_filter,
+    help_filter,
     NULL,
 };
 

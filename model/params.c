@@ -21,9 +21,18 @@ static const struct {
     struct gpt2_config config;
 } presets[] = {
     {"nano", {.max_t = 128, .vocab = 256, .layers = 4, .heads = 4, .channels = 128}},
+    {"mini", {.max_t = 256, .vocab = 256, .layers = 6, .heads = 8, .channels = 384}},
     {"gpt2-124m", {.max_t = 1024, .vocab = 50257, .layers = 12, .heads = 12, .channels = 768}},
+    {"gpt2-350m", {.max_t = 1024, .vocab = 50257, .layers = 24, .heads = 16, .channels = 1024}},
+    {"gpt2-774m", {.max_t = 1024, .vocab = 50257, .layers = 36, .heads = 20, .channels = 1280}},
+    {"gpt2-1558m", {.max_t = 1024, .vocab = 50257, .layers = 48, .heads = 25, .channels = 1600}},
 };
 #define PRESET_COUNT (sizeof presets / sizeof *presets)
+
+const char *gpt2_preset_name(size_t index)
+{
+    return index < PRESET_COUNT ? presets[index].name : NULL;
+}
 
 enum status gpt2_preset(struct gpt2_config *config, const char *name)
 {

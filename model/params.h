@@ -34,8 +34,19 @@ struct gpt2_config {
     int vocab_block; /* rows of an embedding unit; 0: by the rule above */
 };
 
-/* "nano" (L4 NH4 C128 V256 T128, 0.84 M parameters), "gpt2-124m". errors: INVALID listing the names. */
+/* A model by name. errors: INVALID listing the names.
+ *
+ *   nano          L4  NH4  C128  V256   T128        842,496 parameters: learns text within minutes on a laptop
+ *   mini          L6  NH8  C384  V256   T256     10,844,160             large enough to measure scaling with
+ *   gpt2-124m     L12 NH12 C768  V50257 T1024   124,439,808             and on: the shapes that OpenAI published
+ *   gpt2-350m     L24 NH16 C1024                354,823,168
+ *   gpt2-774m     L36 NH20 C1280                774,030,080
+ *   gpt2-1558m    L48 NH25 C1600              1,557,611,200
+ */
 MUST_CHECK enum status gpt2_preset(struct gpt2_config *config, const char *name);
+
+/* Name number `index` of this list, from 0 on; NULL after the last. */
+const char *gpt2_preset_name(size_t index);
 
 /* errors: INVALID naming the field, the value and what is expected (all positive; C % NH = 0). */
 MUST_CHECK enum status gpt2_config_check(const struct gpt2_config *config);

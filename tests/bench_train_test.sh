@@ -86,7 +86,7 @@ refused "--lr" -- "$program" train --data "$dir/text" --lr fast
 refused "stop at 9" -- "$program" train --data "$dir/text" --steps 8 --stop-at 9
 refused "checkpoints are asked for" -- "$program" train --data "$dir/text" --checkpoint-every 2
 refused "\"$dir/text\"" -- "$program" train "$dir/text"
-expect 0 "--checkpoint" "Example:" -- "$program" train --help
+expect 0 "--checkpoint" "Example:" gpt2-1558m -- "$program" train --help
 
 # ---- no room for a checkpoint: an error, and the one before is whole ----
 (

@@ -54,6 +54,31 @@ static void test_tables(void)
     check_units(&large, 124439808, 6 + 1 + 12 + 1, NULL);
 }
 
+/* Every preset, by its number of parameters: what OpenAI's models are known to have. */
+static void test_presets(void)
+{
+    const struct {
+        const char *name;
+        size_t elements;
+        int units;
+    } expected[] = {
+        {"nano", 842496, 1 + 1 + 4 + 1},
+        {"mini", 10844160, 1 + 1 + 6 + 1},
+        {"gpt2-124m", 124439808, 6 + 1 + 12 + 1},
+        {"gpt2-350m", 354823168, 5 + 1 + 24 + 1},
+        {"gpt2-774m", 774030080, 4 + 1 + 36 + 1},
+        {"gpt2-1558m", 1557611200, 3 + 1 + 48 + 1},
+    };
+    const size_t count = sizeof expected / sizeof *expected;
+    for (size_t i = 0; i < count; i++) {
+        struct gpt2_config config;
+        CHECK(gpt2_preset_name(i) != NULL && strcmp(gpt2_preset_name(i), expected[i].name) == 0);
+        if (CHECK_OK(gpt2_preset(&config, expected[i].name)))
+            check_units(&config, expected[i].elements, expected[i].units, NULL);
+    }
+    CHECK(gpt2_preset_name(count) == NULL);
+}
+
 static const struct param *find(const struct params *params, const char *name)
 {
     for (int i = 0; i < params->param_count; i++)
@@ -85,7 +110,7 @@ static void test_errors(void)
 {
     struct gpt2_config config;
     CHECK_STATUS(gpt2_preset(&config, "huge"), STATUS_INVALID);
-    CHECK_MSG(strstr(status_text(), "huge") && strstr(status_text(), "nano, gpt2-124m"), "%s", status_text());
+    CHECK_MSG(strstr(status_text(), "huge") && strstr(status_text(), "nano, mini, gpt2-124m"), "%s", status_text());
     const struct gpt2_config good = {.max_t = 8, .vocab = 10, .layers = 3, .heads = 2, .channels = 4};
     const struct {
         size_t field;
@@ -160,6 +185,7 @@ static void test_initial_distribution(void)
 int main(void)
 {
     test_tables();
+    test_presets();
     test_entries();
     test_errors();
     test_initial_bits();
