@@ -45,8 +45,8 @@ struct gpt2_run {
 };
 
 /* Bytes that gpt2_open() holds, by memory tag, for one rank: hooks without local_slice and act_save.
- * (With act_save, recompute keeps no checkpoints, and B·T·C·4 bytes of activations more.) Allocates
- * nothing, so it may be asked for models that fit nowhere. run: valid for gpt2_open(). */
+ * (With act_save, recompute keeps no checkpoints, and one x more in activations: B·T·C·4 bytes, rounded
+ * up to 64.) Allocates nothing, so it may be asked for models that fit nowhere. run: valid for gpt2_open(). */
 struct gpt2_memory {
     uint64_t activations, checkpoints, workspace;
 };

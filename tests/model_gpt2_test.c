@@ -1,6 +1,6 @@
 /* The whole model against PyTorch in float64 (golden/make_gpt2_golden.py): loss within 1e-6, logits and every
  * gradient tensor within 1e-5, for several cuts of the vocabulary. Then what gpt2.h says of bad tokens,
- * ignored targets and accumulation.
+ * ignored targets, accumulation and short sequences.
  * ctest: timeout=60
  */
 #include <math.h>
@@ -194,6 +194,40 @@ static void test_all_ignored(void)
     small_close(&s);
 }
 
+/* Sequences shorter than the model's positions: the gradients are those of a model that has no more positions,
+ * and the others' are zero. */
+static void test_unused_positions(void)
+{
+    enum { USED = 4 };
+    struct gpt2_config short_config = small;
+    short_config.max_t = USED;
+    struct model_host whole = model_host_make(&small, 3), exact = model_host_make(&short_config, 3);
+    struct model_host *hosts[] = {&whole, &exact};
+    const int32_t tokens[2 * USED] = {1, 2, 3, 4, 5, 6, 7, 8}, targets[2 * USED] = {2, 3, 4, -1, 6, 7, 8, 9};
+    double loss[2];
+    for (int i = 0; i < 2; i++) {
+        struct model_hooks hooks = model_host_hooks(hosts[i]);
+        struct gpt2_run run = model_host_run(2, USED);
+        struct device *device;
+        struct gpt2 *model;
+        size_t valid;
+        if (!CHECK_OK(device_open(&device, "host"))) exit(1);
+        if (!CHECK_OK(gpt2_open(&model, &hosts[i]->params, &hooks, &run, device))) exit(1);
+        CHECK_OK(gpt2_forward(&loss[i], &valid, tokens, targets, 2, USED, model));
+        CHECK_OK(gpt2_backward(0.125f, model));
+        gpt2_close(model);
+        device_close(device);
+    }
+    CHECK(loss[0] == loss[1]);
+    for (int u = 0; u < whole.params.unit_count; u++) {
+        const float *a = whole.gradients + whole.unit_begin[u], *b = exact.gradients + exact.unit_begin[u];
+        size_t count = exact.params.unit_elements[u];
+        CHECK_MSG(memcmp(a, b, count * sizeof *a) == 0, "unit %d", u);
+        for (size_t i = count; i < whole.params.unit_elements[u]; i++) CHECK(a[i] == 0.0f);
+    }
+    model_host_free(&whole), model_host_free(&exact);
+}
+
 static enum status refuse(void *context, int block, struct span x)
 {
     (void)context, (void)block, (void)x;
@@ -240,6 +274,7 @@ int main(void)
     golden_free(&golden);
     test_bad_ids();
     test_all_ignored();
+    test_unused_positions();
     test_open_errors();
     return test_result();
 }
