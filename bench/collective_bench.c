@@ -110,6 +110,18 @@ static enum status measure(
     return STATUS_OK;
 }
 
+/* For one operation, by the rank that sends most. */
+static uint64_t most_sent_bytes(const struct call *call, const struct job *job)
+{
+    struct job other = *job;
+    uint64_t most = 0;
+    for (other.rank = 0; other.rank < job->nranks; other.rank++) {
+        uint64_t bytes = call_predict_sent_bytes(call, &other);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 static enum status measure_row(struct bench *bench, const struct call *call)
 {
     const struct job *job = bench->job;
@@ -123,6 +135,8 @@ static enum status measure_row(struct bench *bench, const struct call *call)
         .root = call->root,
         .each = bench->options->each,
         .in_place = {.time_us = -1, .wrong = -1},
+        .reduce_dtype = bench->options->reduce_dtype_given ? reduce_dtype_name(call->reduce_dtype) : NULL,
+        .sent_bytes = most_sent_bytes(call, job),
     };
     bench->last = *call;
     TRY(measure(bench, call, false, row.bytes, &row.out_of_place));
@@ -170,6 +184,7 @@ static enum status sweep_all(struct bench *bench)
                 .algorithm = options->algorithm,
                 .dtype = (enum dtype)d,
                 .redop = (enum redop)o,
+                .reduce_dtype = options->reduce_dtype,
                 .root = options->root};
             if (options->dtypes[d] && wanted) TRY(sweep_roots(bench, call));
         }
@@ -286,10 +301,11 @@ static enum status run_with_buffers(struct bench *bench)
     size_t limit_bytes = bench->buffers.a.bytes - CALL_GUARD_BYTES;
     if (limit_bytes > LIMIT_MOST_BYTES) limit_bytes = LIMIT_MOST_BYTES;
     ring_comm_set_premul(job->comm, pattern_scalar(job->rank));
+    ring_comm_set_reduce_dtype(job->comm, options->reduce_dtype);
     if (job->rank == 0) print_title(options);
     TRY(limit_measure(&bench->limit, bench->buffers.a, bench->buffers.b, limit_bytes, job));
     TRY(report_ranks(&bench->limit, job));
-    if (job->rank == 0) report_columns(options->each);
+    if (job->rank == 0) report_columns(options->each, options->reduce_dtype_given);
     TRY(sweep_and_plot(bench));
     if (bench->measurements == 0)
         return FAIL(STATUS_INVALID,

@@ -59,7 +59,7 @@ static uint64_t predict(enum collective collective, int root, const struct call 
 {
     struct ring_call described = {
         .collective = collective, .dtype = call->dtype, .root = root, .count = call->count};
-    if (collective_reduces(collective)) described.redop = call->redop;
+    if (collective_reduces(collective)) described.redop = call->redop, described.reduce_dtype = call->reduce_dtype;
     return ring_predict_sent_bytes(&described, job->nranks, job->rank, job->comm);
 }
 

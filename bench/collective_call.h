@@ -17,6 +17,7 @@ struct call {
     size_t count; /* as in the call */
     enum dtype dtype;
     enum redop redop;
+    enum reduce_dtype reduce_dtype; /* the communicator's setting */
     int root; /* -1: none */
 };
 

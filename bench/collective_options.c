@@ -80,6 +80,13 @@ static void take_redop(const char *text, struct bench_options *bench)
     for (int i = 0; i < REDOP_COUNT; i++) bench->redops[i] = all || i == (int)redop;
 }
 
+static void take_reduce_dtype(const char *text, struct bench_options *bench)
+{
+    if (reduce_dtype_from_name(&bench->reduce_dtype, text) != 0)
+        options_refuse(&bench->common, "--reduce-dtype is \"%s\", expected own or float32", text);
+    bench->reduce_dtype_given = true;
+}
+
 static void take_collective(const char *text, struct bench_options *bench)
 {
     if (bench->collective_given)
@@ -101,7 +108,7 @@ static void take_algorithm(const char *text, struct bench_options *bench)
     bench->algorithm = strcmp(text, "naive") == 0 ? ALGORITHM_NAIVE : ALGORITHM_RING;
 }
 
-enum { KEY_ALGORITHM = 0x200, KEY_PLOT, KEY_TRACE };
+enum { KEY_ALGORITHM = 0x200, KEY_PLOT, KEY_TRACE, KEY_REDUCE_DTYPE };
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
@@ -129,6 +136,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case 'c': bench->checks = (int)options_integer(text, "-c", 0, INT_MAX, common); return 0;
     case 'o': take_redop(text, bench); return 0;
     case 'd': take_dtype(text, bench); return 0;
+    case KEY_REDUCE_DTYPE: take_reduce_dtype(text, bench); return 0;
     case 'r':
         bench->root = ALL_ROOTS;
         if (strcmp(text, "all") != 0)
@@ -158,6 +166,11 @@ static const struct argp_option options[] = {
     {"datatype", 'd', "DTYPE", 0,
         "float32 or float (the default), float64 (double), float16 (half), bfloat16, int8, uint8, "
         "int32, uint32, int64, uint64 or all",
+        3},
+    {"reduce-dtype", KEY_REDUCE_DTYPE, "DTYPE", 0,
+        "in what 16-bit sums travel: own (the default), rounded at every rank; or float32, rounded once: on the ring 4 bytes an "
+        "element until its owner has the sum, so an all_reduce sends half as much again, a reduce_scatter twice as much. Adds "
+        "columns: the dtype, and the most bytes that a rank sends for one operation",
         3},
     {"root", 'r', "RANK", 0, "of broadcast, reduce, scatter and gather (0), or all", 3},
     {"algo", KEY_ALGORITHM, "NAME", 0, "of all_reduce: ring (the default), or naive: Reduce to rank 0, then "

@@ -26,6 +26,8 @@ struct bench_options {
     size_t step_bytes;
     int iterations, warmups, checks; /* -n, -w, -c */
     bool dtypes[DTYPE_COUNT], redops[REDOP_COUNT];
+    enum reduce_dtype reduce_dtype; /* --reduce-dtype, */
+    bool reduce_dtype_given;        /* which adds columns */
     int root; /* -r, or ALL_ROOTS */
     bool each, blocking;       /* -I, -z */
     enum algorithm algorithm;  /* --algo */

@@ -58,16 +58,16 @@ enum status report_ranks(const struct limit *limit, struct job *job)
     return status;
 }
 
-void report_columns(bool each)
+void report_columns(bool each, bool reduce_dtype)
 {
     static const char spread[] = "       p50       p99      cv", units[] = "      (us)      (us)        ";
     printf("#%62s %13s %36s\n", "", "out-of-place", "in-place");
-    printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s %9s%s%s\n", "size", "count",
+    printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s %9s%s%s%s\n", "size", "count",
         "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong",
-        "of limit", each ? spread : "", each ? spread : "");
-    printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s%18s%s%s\n", "(B)", "(elements)", "",
+        "of limit", each ? spread : "", each ? spread : "", reduce_dtype ? "   sums in     most sent" : "");
+    printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s%18s%s%s%s\n", "(B)", "(elements)", "",
         "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "", each ? units : "",
-        each ? units : "");
+        each ? units : "", reduce_dtype ? "                 (B)" : "");
 }
 
 static int decimals(double us)
@@ -104,6 +104,7 @@ void report_row(const struct row *row)
     printf(" %8.1f%%", 100 * row->of_limit);
     if (row->each) print_each(&row->out_of_place);
     if (row->each) print_each(&row->in_place);
+    if (row->reduce_dtype != NULL) printf("  %8s  %12" PRIu64, row->reduce_dtype, row->sent_bytes);
     printf("\n");
 }
 
@@ -141,6 +142,10 @@ enum status report_row_json(const struct row *row, const struct limit *limit, FI
     cJSON_AddStringToObject(object, "type", row->type);
     cJSON_AddStringToObject(object, "redop", row->redop);
     cJSON_AddNumberToObject(object, "root", row->root);
+    if (row->reduce_dtype != NULL) {
+        cJSON_AddStringToObject(object, "reduce_dtype", row->reduce_dtype);
+        cJSON_AddNumberToObject(object, "sent_bytes", (double)row->sent_bytes);
+    }
     add_measurement(object, "out_of_place", &row->out_of_place, row->each);
     add_measurement(object, "in_place", &row->in_place, row->each);
     cJSON_AddNumberToObject(object, "limit_bw", limit->gbps);

@@ -25,12 +25,14 @@ struct row {
     struct measurement out_of_place, in_place;
     bool each;       /* operations were timed one by one */
     double of_limit; /* out of place: busbw ÷ limit */
+    const char *reduce_dtype; /* in which it accumulates, and what that costs; NULL: nobody asked */
+    uint64_t sent_bytes;      /* for one operation, by the rank that sends most */
 };
 
 /* Who takes part, the ring and its tunables, the limit. collective; rank 0 prints. */
 MUST_CHECK enum status report_ranks(const struct limit *limit, struct job *job);
 /* Rank 0 calls these. */
-void report_columns(bool each);
+void report_columns(bool each, bool reduce_dtype);
 void report_row(const struct row *row);
 MUST_CHECK enum status report_row_json(const struct row *row, const struct limit *limit, FILE *file);
 

@@ -30,11 +30,12 @@ struct show_options {
     int root;      /* -1: not given */
     int64_t count; /* -1: not given */
     enum dtype dtype;
+    enum reduce_dtype reduce_dtype;
     const char *simulate, *plot; /* NULL: not given */
     struct options_range bytes;  /* first -1: not given */
 };
 
-enum { KEY_ROOT = 'r', KEY_DTYPE = 'd', KEY_COUNT = 0x200, KEY_SIMULATE, KEY_BYTES, KEY_PLOT };
+enum { KEY_ROOT = 'r', KEY_DTYPE = 'd', KEY_COUNT = 0x200, KEY_SIMULATE, KEY_BYTES, KEY_PLOT, KEY_REDUCE_DTYPE };
 
 /* "all_reduce, reduce_scatter, … or barrier" */
 static const char *collective_list(char text[256])
@@ -74,6 +75,10 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         if (dtype_from_name(&show->dtype, text) != 0)
             options_refuse(common, "--dtype is \"%s\", expected one of %s", text, dtype_names());
         return 0;
+    case KEY_REDUCE_DTYPE:
+        if (reduce_dtype_from_name(&show->reduce_dtype, text) != 0)
+            options_refuse(common, "--reduce-dtype is \"%s\", expected own or float32", text);
+        return 0;
     case KEY_SIMULATE: show->simulate = text; return 0;
     case KEY_BYTES: show->bytes = options_range(text, "--bytes", true, 0, (int64_t)1 << 50, common); return 0;
     case KEY_PLOT: show->plot = text; return 0;
@@ -86,6 +91,8 @@ static const struct argp_option options[] = {
     {"root", KEY_ROOT, "R", 0, "of a collective that has one (0); the other side of send and recv (1)", 1},
     {"count", KEY_COUNT, "COUNT", 0, "elements, as in the call: adds the bytes that each rank sends", 1},
     {"dtype", KEY_DTYPE, "DTYPE", 0, "of an element (float32)", 1},
+    {"reduce-dtype", KEY_REDUCE_DTYPE, "DTYPE", 0,
+        "in what 16-bit sums travel: own (the default), or float32, which makes partial sums twice as wide", 1},
     {"simulate", KEY_SIMULATE, "LINKS", 0,
         "run the plan in virtual time instead, on links of alpha=TIME,beta=BANDWIDTH; nodes=N puts equal runs "
         "of "
@@ -326,15 +333,37 @@ static size_t chunk_count(const struct plan *plan, size_t count, int chunk)
     return ring_chunk_begin(count, plan->nranks, chunk + 1) - ring_chunk_begin(count, plan->nranks, chunk);
 }
 
+/* Whether --reduce-dtype makes partial sums wider than the elements. The sum stands for all operations that round. */
+static bool sums_are_wide(const struct show_options *show)
+{
+    return collective_is_reduction(show->collective) && dtype_bytes(show->dtype) == 2 &&
+           show->reduce_dtype == REDUCE_DTYPE_FLOAT32 && show->common.ranks > 1;
+}
+
 static size_t rank_sent_bytes(const struct show_options *show, int rank)
 {
     struct plan plan = plan_of(show, rank);
-    size_t sent = 0;
+    size_t sent = 0, element = dtype_bytes(show->dtype), partial = sums_are_wide(show) ? sizeof(float) : element;
     for (int i = 0; i < plan.steps; i++) {
         struct plan_step step = plan_step_at(&plan, i);
-        if (step.to >= 0) sent += chunk_count(&plan, (size_t)show->count, step.chunk);
+        bool is_partial = primitive_sends_partial(step.primitive, plan.collective);
+        if (step.to >= 0) sent += chunk_count(&plan, (size_t)show->count, step.chunk) * (is_partial ? partial : element);
     }
-    return sent * dtype_bytes(show->dtype);
+    return sent;
+}
+
+/* What a rank's chunks weigh when partial sums have two elements' bytes: in own-dtype chunks. */
+static void print_wide_cost(const struct show_options *show, const struct plan *plan)
+{
+    int partial = 0, complete = 0;
+    for (int i = 0; i < plan->steps; i++) {
+        struct plan_step step = plan_step_at(plan, i);
+        bool is_partial = primitive_sends_partial(step.primitive, plan->collective);
+        partial += step.to >= 0 && is_partial;
+        complete += step.to >= 0 && !is_partial;
+    }
+    printf("in float32     partial sums are twice as wide as %s: %d chunks of 4 bytes an element, %d of 2: %g times the bytes\n",
+        dtype_name(show->dtype), partial, complete, (2.0 * partial + complete) / (partial + complete));
 }
 
 /* The laws behind the table. n: ranks. */
@@ -372,6 +401,8 @@ static void print_costs(const struct show_options *show, const struct plan *plan
     if (least != most) printf("%d or ", least);
     printf("%d chunk%s", most, most == 1 ? "" : "s");
     printf(n > 1 ? " = %s\n" : "\n", laws[show->collective].sent);
+    struct plan sender = plan_of(show, (show->root + 1) % n); /* of reduce all but the root send */
+    if (sums_are_wide(show)) print_wide_cost(show, &sender);
     if (show->count < 0) return;
     printf("sent bytes     --count %lld, %s:", (long long)show->count, dtype_name(show->dtype));
     size_t first = rank_sent_bytes(show, 0);
@@ -480,6 +511,8 @@ static void check_options(struct show_options *show)
     if (show->root < 0) show->root = pair ? 1 : 0;
     if (show->root >= common->ranks)
         options_refuse(common, "--root is %d, expected a rank below --ranks %d", show->root, common->ranks);
+    if (show->simulate != NULL && show->reduce_dtype != REDUCE_DTYPE_OWN)
+        options_refuse(common, "--reduce-dtype is given with --simulate, expected one of them: elements of one width are simulated");
     if (pair && show->root == 0)
         options_refuse(
             common, "--root is 0, expected another rank: rank 0 calls %s", collective_name(show->collective));

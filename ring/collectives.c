@@ -27,6 +27,20 @@ int redop_from_name(enum redop *redop, const char *name)
     return -1;
 }
 
+static const char *const reduce_dtype_names[REDUCE_DTYPE_COUNT] = {"own", "float32"};
+
+const char *reduce_dtype_name(enum reduce_dtype reduce_dtype) { return reduce_dtype_names[reduce_dtype]; }
+
+int reduce_dtype_from_name(enum reduce_dtype *reduce_dtype, const char *name)
+{
+    for (int i = 0; i < REDUCE_DTYPE_COUNT; i++) {
+        if (strcmp(name, reduce_dtype_names[i]) != 0) continue;
+        *reduce_dtype = (enum reduce_dtype)i;
+        return 0;
+    }
+    return -1;
+}
+
 /* ---- all ranks, no root ---- */
 
 enum status ring_all_reduce(struct span recv, struct span send, size_t count, enum dtype dtype, enum redop redop,
@@ -39,7 +53,8 @@ enum status ring_all_reduce_column(struct span recv, struct span send, size_t co
     enum redop redop, struct ring_comm *comm, struct stream *stream)
 {
     struct request request = {.comm = comm, .collective = COLLECTIVE_ALL_REDUCE, .dtype = dtype, .redop = redop,
-        .recv = recv, .send = send, .count = count, .stride = stride, .premul = comm->premul};
+        .recv = recv, .send = send, .count = count, .stride = stride, .premul = comm->premul,
+        .reduce_dtype = comm->reduce_dtype};
     return request_submit(&request, stream);
 }
 
@@ -53,7 +68,8 @@ enum status ring_reduce_scatter_column(struct span recv, struct span send, size_
     enum redop redop, struct ring_comm *comm, struct stream *stream)
 {
     struct request request = {.comm = comm, .collective = COLLECTIVE_REDUCE_SCATTER, .dtype = dtype, .redop = redop,
-        .recv = recv, .send = send, .count = count, .stride = stride, .recv_is_chunk = true, .premul = comm->premul};
+        .recv = recv, .send = send, .count = count, .stride = stride, .recv_is_chunk = true, .premul = comm->premul,
+        .reduce_dtype = comm->reduce_dtype};
     return request_submit(&request, stream);
 }
 
@@ -101,7 +117,8 @@ enum status ring_reduce_scatter_v(struct span recv, struct span send, const size
     struct ring_comm *comm, struct stream *stream)
 {
     struct request request = {.comm = comm, .collective = COLLECTIVE_REDUCE_SCATTER, .dtype = dtype, .redop = redop,
-        .recv = recv, .send = send, .recv_is_chunk = true, .premul = comm->premul};
+        .recv = recv, .send = send, .recv_is_chunk = true, .premul = comm->premul,
+        .reduce_dtype = comm->reduce_dtype};
     TRY(begins_of(&request.begins, counts, comm->nranks));
     request.count = request.begins[comm->nranks];
     return request_submit(&request, stream);
@@ -131,7 +148,8 @@ enum status ring_reduce(struct span recv, struct span send, size_t count, enum d
     struct ring_comm *comm, struct stream *stream)
 {
     struct request request = {.comm = comm, .collective = COLLECTIVE_REDUCE, .dtype = dtype, .redop = redop, .root = root,
-        .recv = recv, .send = send, .count = count, .premul = comm->premul};
+        .recv = recv, .send = send, .count = count, .premul = comm->premul,
+        .reduce_dtype = comm->reduce_dtype};
     return request_submit(&request, stream);
 }
 
@@ -181,24 +199,30 @@ enum status ring_send_recv(struct span recv, size_t recv_count, int from, struct
 
 void ring_comm_set_premul(struct ring_comm *comm, double scalar) { comm->premul = scalar; }
 
+void ring_comm_set_reduce_dtype(struct ring_comm *comm, enum reduce_dtype reduce_dtype)
+{
+    comm->reduce_dtype = reduce_dtype;
+}
+
 /* ---- prediction ---- */
 
-static uint64_t plan_sent_elements(const struct operation *operation, int rank)
+static uint64_t plan_sent_bytes(const struct operation *operation, int rank)
 {
     const struct ring_comm *comm = operation->comm;
     int position = 0, root = 0;
     while (comm_rank_at(comm, 0, position) != rank) position++;
     while (comm_rank_at(comm, 0, root) != operation->root) root++;
     struct plan plan = plan_make(operation->collective, comm->nranks, position, root);
-    uint64_t elements = 0;
+    uint64_t bytes = 0;
     for (int i = 0; i < plan.steps; i++) {
         struct plan_step step = plan_step_at(&plan, i);
         if (step.to < 0) continue;
         size_t begin, count;
         operation_chunk(&begin, &count, operation, comm_rank_at(comm, 0, step.chunk));
-        elements += count;
+        bool partial = primitive_sends_partial(step.primitive, operation->collective);
+        bytes += count * (partial ? reduce_partial_bytes(&operation->reduction) : dtype_bytes(operation->reduction.dtype));
     }
-    return elements;
+    return bytes;
 }
 
 /* An operation that is never run, of a communicator that is only described. */
@@ -215,7 +239,8 @@ uint64_t ring_predict_sent_bytes(const struct ring_call *call, int nranks, int r
     struct operation operation = {
         .comm = &described,
         .collective = call->collective,
-        .reduction = {.dtype = call->dtype, .redop = call->redop, .nranks = nranks},
+        .reduction = {.dtype = call->dtype, .redop = call->redop, .nranks = nranks,
+            .wide = reduce_is_wide(call->dtype, call->redop, call->reduce_dtype, nranks)},
         .root = call->root,
         .count = begins != NULL ? begins[nranks] : call->count,
         .stride = call->stride != 0 ? call->stride : strided && begins == NULL ? call->count : 0,
@@ -223,8 +248,7 @@ uint64_t ring_predict_sent_bytes(const struct ring_call *call, int nranks, int r
         .recv_is_chunk = call->collective == COLLECTIVE_REDUCE_SCATTER,
         .send_is_chunk = call->collective == COLLECTIVE_ALL_GATHER,
     };
-    uint64_t bytes = exchange_fits(&operation) ? exchange_sent_bytes(&operation)
-                                               : plan_sent_elements(&operation, rank) * dtype_bytes(call->dtype);
+    uint64_t bytes = exchange_fits(&operation) ? exchange_sent_bytes(&operation) : plan_sent_bytes(&operation, rank);
     free(order);
     free(begins);
     return bytes;

@@ -307,6 +307,7 @@ static enum status split_open(
     comm->config = parent->config;
     comm->transport = parent->transport;
     comm->premul = 1.0;
+    comm->reduce_dtype = parent->reduce_dtype;
     comm->progress = progress_share(parent->progress);
     comm->nranks = parent->nranks; /* room for all */
     enum status status = allocate(comm);

@@ -33,6 +33,7 @@ struct ring_comm {
     uint64_t tags[8]; /* of the last collectives, by sequence mod 8: written by the engine, for statements */
 
     double premul; /* of this rank's premul_sum calls */
+    enum reduce_dtype reduce_dtype;
     uint64_t sequence, pair_sequence; /* of collectives; of sends and receives. Used through __atomic builtins */
     struct ring_counters counters;    /* too */
     bool failed;                      /* too; once it is true failure_text stays as it is */

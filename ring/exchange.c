@@ -211,7 +211,7 @@ static void add_chunk(unsigned char *out, const unsigned char *const *messages, 
     const struct reduction *reduction = &operation->reduction;
     size_t element = dtype_bytes(reduction->dtype);
     _Alignas(64) unsigned char sum[512];
-    size_t piece_count = sizeof sum / element;
+    size_t piece_count = sizeof sum / reduce_partial_bytes(reduction);
     int last = 0;
     while (comm_rank_at(comm, 0, last) != c) last++;
     for (size_t i = 0; i < count; i += piece_count) {
@@ -223,8 +223,8 @@ static void add_chunk(unsigned char *out, const unsigned char *const *messages, 
             else if (reduce_scales(reduction)) reduce_scale(sum, own, piece, reduction);
             else memcpy(sum, own, piece * element);
         }
-        if (reduce_finishes(reduction)) reduce_finish(sum, piece, reduction);
-        memcpy(out + skip, sum, piece * element);
+        if (reduce_finishes(reduction)) reduce_finish(out + skip, sum, piece, reduction);
+        else memcpy(out + skip, sum, piece * element);
     }
 }
 

@@ -6,7 +6,8 @@
  *                           more: two hops, a reduce_scatter and an all_gather, the bytes of the ring
  *
  * Invariants I1 and I2: whoever adds a chunk adds the ranks' parts in the order in which the ring would, position c+1 first,
- * position c last, with the ring's own functions: so the bits are the same on both sides of the threshold.
+ * position c last, with the ring's own functions: so the bits are the same on both sides of the threshold. Own inputs travel, not
+ * partial sums: sums in float32 of 16-bit elements cost no byte more here.
  *
  * The rule that decides is static: exchange_fits(). Each pair of ranks has an edge of its own with a few small slots and, in
  * shared memory, lines (lines.h): flag and data in one cache line.

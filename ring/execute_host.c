@@ -37,7 +37,7 @@ static size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
 static void cursor_begin(struct cursor *cursor, struct operation *operation, int channel)
 {
     const struct ring_comm *comm = operation->comm;
-    size_t element = dtype_bytes(operation->reduction.dtype);
+    size_t element = reduce_partial_bytes(&operation->reduction); /* the widest that travels */
     size_t largest = divide_up(largest_chunk(operation), (size_t)operation->cursor_count);
     size_t in_flight = comm->config.slot_count / 2;
 
@@ -90,13 +90,15 @@ static void slice_extent(
 
 /* ---- what a primitive does with one slice ---- */
 
-/* One slice's operands. in, out: the caller's memory; wire: what arrived; slot: where what leaves is written. */
+/* One slice's operands. in, out: the caller's memory; wire: what arrived; slot: where what leaves is written. Partial sums may
+ * be wider than the caller's elements. */
 struct slice {
     const unsigned char *in;
     unsigned char *out;
     const unsigned char *wire;
     unsigned char *slot;
-    size_t count, bytes;
+    size_t count, bytes;             /* in the caller's memory, */
+    size_t received_bytes, sent_bytes; /* and on the wire */
 };
 
 /* Which elements of the caller's memory a step works on. A buffer that holds this rank's chunk alone begins with that chunk; chunks of others are not in it at all. */
@@ -108,6 +110,9 @@ static void slice_operands(
     size_t element = dtype_bytes(operation->reduction.dtype), offset, chunk_begin, chunk_count;
     slice_extent(&offset, &slice->count, place, cursor, owner);
     slice->bytes = slice->count * element;
+    size_t partial_bytes = slice->count * reduce_partial_bytes(&operation->reduction);
+    slice->received_bytes = primitive_receives_partial(step->primitive) ? partial_bytes : slice->bytes;
+    slice->sent_bytes = primitive_sends_partial(step->primitive, operation->collective) ? partial_bytes : slice->bytes;
     if (slice->count == 0) return; /* the caller's pointers may be NULL */
     operation_chunk(&chunk_begin, &chunk_count, operation, owner);
     bool mine = owner == operation->comm->rank;
@@ -134,15 +139,19 @@ static void copy_own(const struct slice *slice)
 static void reduce_slice(const struct operation *operation, const struct slice *slice, bool keep, bool send)
 {
     const struct reduction *reduction = &operation->reduction;
-    size_t element = dtype_bytes(reduction->dtype), tile_count = TILE / element;
+    size_t element = dtype_bytes(reduction->dtype), partial = reduce_partial_bytes(reduction), tile_count = TILE / partial;
     _Alignas(64) unsigned char tile[TILE];
     bool staged = !keep && operation->streaming; /* a streaming store cannot be computed into in place */
+    bool widened = keep && partial != element;   /* nor a sum into the place of its rounded self */
     for (size_t i = 0; i < slice->count; i += tile_count) {
-        size_t count = slice->count - i < tile_count ? slice->count - i : tile_count, at = i * element;
-        unsigned char *to = keep ? slice->out + at : staged ? tile : slice->slot + at;
-        reduce_combine(to, slice->wire + at, slice->in + at, count, reduction);
-        if (keep && reduce_finishes(reduction)) reduce_finish(to, count, reduction);
-        if (send && to != slice->slot + at) copy_to_slot(operation, slice->slot + at, to, count * element);
+        size_t count = slice->count - i < tile_count ? slice->count - i : tile_count;
+        unsigned char *out = keep ? slice->out + i * element : NULL;
+        unsigned char *slot = send ? slice->slot + i * (keep ? element : partial) : NULL;
+        unsigned char *to = staged || widened ? tile : keep ? out : slot;
+        reduce_combine(to, slice->wire + i * partial, slice->in + i * element, count, reduction);
+        if (keep && reduce_finishes(reduction)) reduce_finish(out, to, count, reduction);
+        if (keep) to = out;
+        if (send && to != slot) copy_to_slot(operation, slot, to, count * (keep ? element : partial));
     }
 }
 
@@ -228,7 +237,7 @@ static enum status step_run(struct operation *operation, struct cursor *cursor, 
     if (step->from >= 0) {
         const struct fifo_record *record = fifo_record(&cursor->consumer->fifo);
         TRY(operation_check_slice(operation, comm_rank_at(comm, cursor->channel, step->from), record->tag, record->bytes,
-            slice.bytes));
+            slice.received_bytes));
         if (record->address != 0 && cursor->consumer->transport->peer_reads_slots) /* of another process: not to be followed */
             return FAIL(STATUS_DATA, "rank %d: rank %d sent an address over %s, expected data in its slot",
                 comm_name(comm, comm->rank), comm_name(comm, comm_rank_at(comm, cursor->channel, step->from)),
@@ -238,7 +247,7 @@ static enum status step_run(struct operation *operation, struct cursor *cursor, 
     uint64_t address = 0;
     if (step->to >= 0) {
         const unsigned char *from = sends_from(operation, step->primitive, &slice);
-        if (cursor->producer->transport->reads_address && slice.bytes > 0) address = (uint64_t)(uintptr_t)from;
+        if (cursor->producer->transport->reads_address && slice.sent_bytes > 0) address = (uint64_t)(uintptr_t)from;
         if (address == 0) slice.slot = fifo_slot(&cursor->producer->fifo);
     }
     if (slice.count > 0) primitive_run(operation, step->primitive, &slice);
@@ -246,13 +255,13 @@ static enum status step_run(struct operation *operation, struct cursor *cursor, 
     if (step->from >= 0) {
         fifo_free(&cursor->consumer->fifo);
         edge_notify(cursor->consumer);
-        operation->received_bytes += slice.bytes;
+        operation->received_bytes += slice.received_bytes;
     }
     if (step->to >= 0) {
         if (operation->streaming) streaming_fence();
-        fifo_post(&cursor->producer->fifo, slice.bytes, operation->tag, address);
+        fifo_post(&cursor->producer->fifo, slice.sent_bytes, operation->tag, address);
         edge_notify(cursor->producer);
-        operation->sent_bytes += slice.bytes;
+        operation->sent_bytes += slice.sent_bytes;
     }
     return STATUS_OK;
 }

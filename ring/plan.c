@@ -207,6 +207,17 @@ const char *primitive_name(enum primitive primitive) { return primitives[primiti
 bool primitive_receives(enum primitive primitive) { return primitives[primitive].receives; }
 bool primitive_sends(enum primitive primitive) { return primitives[primitive].sends; }
 
+bool primitive_receives_partial(enum primitive primitive)
+{
+    return primitive == PRIMITIVE_RECV_REDUCE_SEND || primitive == PRIMITIVE_RECV_REDUCE_COPY ||
+           primitive == PRIMITIVE_RECV_REDUCE_COPY_SEND;
+}
+
+bool primitive_sends_partial(enum primitive primitive, enum collective collective)
+{
+    return primitive == PRIMITIVE_RECV_REDUCE_SEND || (primitive == PRIMITIVE_SEND && collective_is_reduction(collective));
+}
+
 const char *collective_name(enum collective collective) { return collectives[collective].name; }
 bool collective_is_rooted(enum collective collective) { return collectives[collective].rooted; }
 bool collective_is_reduction(enum collective collective) { return collectives[collective].reduces; }

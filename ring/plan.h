@@ -62,6 +62,9 @@ enum primitive {
 const char *primitive_name(enum primitive primitive);
 bool primitive_receives(enum primitive primitive);
 bool primitive_sends(enum primitive primitive);
+/* Whether what is received or sent is a partial sum, not yet the owner's complete one. A send alone is one in reductions only. */
+bool primitive_receives_partial(enum primitive primitive);
+bool primitive_sends_partial(enum primitive primitive, enum collective collective);
 
 struct plan_step {
     enum primitive primitive;

@@ -15,21 +15,31 @@ struct reduction {
     enum redop redop;
     int nranks;
     double premul; /* of REDOP_PREMUL_SUM: this rank's own scalar; other ranks may have others */
+    bool wide;     /* own elements are 16-bit floats, partial sums float32: see reduce_is_wide() */
 };
 
-/* dst[i] = wire[i] ⊕ own[i], own scaled first where reduce_scales(). dst may be wire or own, or overlap neither. */
+/* Whether a reduction that is to accumulate in reduce_dtype does so otherwise than in its own dtype: 16-bit floats that are
+ * added or multiplied, of more than one rank. Alike on all ranks. */
+bool reduce_is_wide(enum dtype dtype, enum redop redop, enum reduce_dtype reduce_dtype, int nranks);
+
+/* Bytes of an element of a partial sum: what travels until the owner has completed it. */
+size_t reduce_partial_bytes(const struct reduction *reduction);
+
+/* Partial sums: dst[i] = wire[i] ⊕ own[i], own scaled first where reduce_scales(). dst may be wire or, where sums are not wide, own;
+ * else they overlap neither. */
 void reduce_combine(
     void *dst, const void *wire, const void *own, size_t count, const struct reduction *reduction);
 
-/* Whether own elements change before they enter the ring: in a floating-point average, and in a premul_sum, there
- * of one rank alone too. */
+/* Whether own elements change before they enter the ring: where sums are wide, in a floating-point average, and in a
+ * premul_sum, there of one rank alone too. */
 bool reduce_scales(const struct reduction *reduction);
-/* dst[i] = own[i], scaled. dst may be own. */
+/* dst[i] = own[i] as a partial sum: scaled, and widened. dst may be own where sums are not wide. */
 void reduce_scale(void *dst, const void *own, size_t count, const struct reduction *reduction);
 
-/* Whether complete sums change once more (integer average: divided, toward zero). */
+/* Whether complete sums change once more: wide ones are rounded to their dtype, averages of integers divided, toward zero. */
 bool reduce_finishes(const struct reduction *reduction);
-void reduce_finish(void *dst, size_t count, const struct reduction *reduction);
+/* dst may be sum. */
+void reduce_finish(void *dst, const void *sum, size_t count, const struct reduction *reduction);
 
 /* memcpy, or with stores that bypass this core's caches where that is possible: for slots that another core reads next.
  * Streaming stores are not ordered by a release: streaming_fence() goes between them and fifo_post(). */

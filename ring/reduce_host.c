@@ -8,6 +8,8 @@
  *     bfloat16     uint16_t      float32          to bfloat16
  *     float32/64   itself        itself           of each IEEE operation
  *
+ * Wide sums (16-bit floats that accumulate in float32) have loops of their own: memory and wire differ in width.
+ *
  * Nothing is contracted, reassociated or approximated, so every clone of a loop gives the same bits (I2).
  */
 #include "ring/reduce.h"
@@ -84,10 +86,11 @@ static uint64_t whole_factor_of(const struct reduction *reduction)
         (wrapping)wire[i] + (wrapping)own[i] * factor)                                                                 \
     COMBINE_LOOP(scale_##name, type, wrapping factor = (wrapping)whole_factor_of(reduction),                           \
         (wrapping)own[i] * factor)                                                                                     \
-    static void divide_##name(void *dst, size_t count, int nranks)                                                     \
+    static void divide_##name(void *dst_, const void *sum_, size_t count, const struct reduction *reduction)           \
     {                                                                                                                  \
-        type *values = dst;                                                                                            \
-        for (size_t i = 0; i < count; i++) values[i] = (type)(values[i] / nranks);                                     \
+        type *dst = dst_;                                                                                              \
+        const type *sum = sum_;                                                                                        \
+        for (size_t i = 0; i < count; i++) dst[i] = (type)(sum[i] / reduction->nranks);                                \
     }
 
 /* Floats. A NaN wins wherever it stands: a comparison with NaN is false, so own comes through by itself, and wire
@@ -106,11 +109,50 @@ static uint64_t whole_factor_of(const struct reduction *reduction)
 EACH_INTEGER(INTEGER_LOOPS)
 EACH_FLOAT(FLOAT_LOOPS)
 
+/* ---- wide sums ---- */
+
+/* Exact where the factor is 1, so sums need no loop without one. */
+static float wide_factor_of(const struct reduction *reduction)
+{
+    bool scales = reduction->redop == REDOP_AVG || reduction->redop == REDOP_PREMUL_SUM;
+    return scales ? (float)factor_of(reduction) : 1.0f;
+}
+
+#define WIDE_LOOP(name, expression)                                                                                    \
+    VECTOR_CLONES static void name(                                                                                    \
+        void *dst_, const void *wire_, const void *own_, size_t count, const struct reduction *reduction)              \
+    {                                                                                                                  \
+        float *dst = dst_, factor = wide_factor_of(reduction);                                                         \
+        const float *wire = wire_;                                                                                     \
+        const uint16_t *own = own_;                                                                                    \
+        (void)factor, (void)wire;                                                                                      \
+        for (size_t i = 0; i < count; i++) dst[i] = expression;                                                        \
+    }
+#define WIDE_LOOPS(name, load, store)                                                                                  \
+    WIDE_LOOP(wide_sum_##name, wire[i] + load(own[i]) * factor)                                                        \
+    WIDE_LOOP(wide_prod_##name, wire[i] * load(own[i]))                                                                \
+    WIDE_LOOP(wide_scale_##name, load(own[i]) * factor)                                                                \
+    VECTOR_CLONES static void wide_round_##name(void *dst_, const void *sum_, size_t count)                            \
+    {                                                                                                                  \
+        uint16_t *dst = dst_;                                                                                          \
+        const float *sum = sum_;                                                                                       \
+        for (size_t i = 0; i < count; i++) dst[i] = store(sum[i]);                                                     \
+    }
+WIDE_LOOPS(float16, float16_to_float32, float32_to_float16)
+WIDE_LOOPS(bfloat16, bfloat16_to_float32, float32_to_bfloat16)
+
+static void wide_combine(void *dst, const void *wire, const void *own, size_t count, const struct reduction *reduction)
+{
+    bool half = reduction->dtype == DTYPE_FLOAT16, product = reduction->redop == REDOP_PROD;
+    if (product) (half ? wide_prod_float16 : wide_prod_bfloat16)(dst, wire, own, count, reduction);
+    else (half ? wide_sum_float16 : wide_sum_bfloat16)(dst, wire, own, count, reduction);
+}
+
 /* ---- which loop ---- */
 
 typedef void (*combine_function)(
     void *dst, const void *wire, const void *own, size_t count, const struct reduction *reduction);
-typedef void (*divide_function)(void *dst, size_t count, int nranks);
+typedef void (*divide_function)(void *dst, const void *sum, size_t count, const struct reduction *reduction);
 
 /* An integer average is a sum until it is complete; a floating-point one scales as premul_sum does. */
 #define ROW(NAME, name, average)                                                                                       \
@@ -125,32 +167,47 @@ static const combine_function combine[DTYPE_COUNT][REDOP_COUNT] = {EACH_INTEGER(
 static const combine_function scale[DTYPE_COUNT] = {EACH_INTEGER(SCALE) EACH_FLOAT(SCALE)};
 static const divide_function divide[DTYPE_COUNT] = {EACH_INTEGER(DIVIDE)};
 
+bool reduce_is_wide(enum dtype dtype, enum redop redop, enum reduce_dtype reduce_dtype, int nranks)
+{
+    bool rounds = redop != REDOP_MIN && redop != REDOP_MAX;
+    return reduce_dtype == REDUCE_DTYPE_FLOAT32 && (dtype == DTYPE_FLOAT16 || dtype == DTYPE_BFLOAT16) && rounds && nranks > 1;
+}
+
+size_t reduce_partial_bytes(const struct reduction *reduction)
+{
+    return reduction->wide ? sizeof(float) : dtype_bytes(reduction->dtype);
+}
+
 void reduce_combine(void *dst, const void *wire, const void *own, size_t count, const struct reduction *reduction)
 {
-    combine[reduction->dtype][reduction->redop](dst, wire, own, count, reduction);
+    combine_function loop = reduction->wide ? wide_combine : combine[reduction->dtype][reduction->redop];
+    loop(dst, wire, own, count, reduction);
 }
 
 bool reduce_scales(const struct reduction *reduction)
 {
-    if (reduction->redop == REDOP_PREMUL_SUM) return true;
+    if (reduction->redop == REDOP_PREMUL_SUM || reduction->wide) return true;
     return reduction->redop == REDOP_AVG && !dtype_is_integer(reduction->dtype) && reduction->nranks > 1;
 }
 
 void reduce_scale(void *dst, const void *own, size_t count, const struct reduction *reduction)
 {
     assert(reduce_scales(reduction));
-    scale[reduction->dtype](dst, NULL, own, count, reduction);
+    combine_function wide = reduction->dtype == DTYPE_FLOAT16 ? wide_scale_float16 : wide_scale_bfloat16;
+    (reduction->wide ? wide : scale[reduction->dtype])(dst, NULL, own, count, reduction);
 }
 
 bool reduce_finishes(const struct reduction *reduction)
 {
-    return reduction->redop == REDOP_AVG && dtype_is_integer(reduction->dtype) && reduction->nranks > 1;
+    return reduction->wide ||
+           (reduction->redop == REDOP_AVG && dtype_is_integer(reduction->dtype) && reduction->nranks > 1);
 }
 
-void reduce_finish(void *dst, size_t count, const struct reduction *reduction)
+void reduce_finish(void *dst, const void *sum, size_t count, const struct reduction *reduction)
 {
     assert(reduce_finishes(reduction));
-    divide[reduction->dtype](dst, count, reduction->nranks);
+    if (!reduction->wide) divide[reduction->dtype](dst, sum, count, reduction);
+    else (reduction->dtype == DTYPE_FLOAT16 ? wide_round_float16 : wide_round_bfloat16)(dst, sum, count);
 }
 
 /* ---- copies ---- */

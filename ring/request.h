@@ -18,6 +18,7 @@ struct request {
     bool send_is_chunk;     /* holds this rank's chunk only */
     bool recv_is_chunk;
     double premul;
+    enum reduce_dtype reduce_dtype;
     uint64_t sequence;
     uint64_t group;
 };

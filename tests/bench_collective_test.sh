@@ -68,6 +68,16 @@ measured 3 reduce_scatter --ranks 3 $quick -b 1 -e 96 -f 2 # of 1, 2, 4, … 64 
 rows "$work/out" | grep -q 'N/A' || fail "-c 0: #wrong is not N/A"
 "$ringzero" bench --help | grep -q 'ringzero bench all_reduce --ranks 4' || fail "--help has no example"
 
+# 16-bit sums in float32: exact all the same, bytes as predicted, and what they are is said.
+for collective in all_reduce reduce_scatter reduce; do
+    "$ringzero" bench $collective --ranks 3 $quick -b 64K -e 96K -f 2 -d half --reduce-dtype float32 -o all >"$work/out" 2>"$work/err" ||
+        fail "$collective --reduce-dtype: $(cat "$work/err")"
+    grep -q '^# Bytes sent .* predicted OK$' "$work/out" || fail "$collective --reduce-dtype: no footer about bytes"
+    rows "$work/out" | awk 'NF != 16 || $9 != 0 || $13 != 0 || $15 != "float32" { exit 1 }' || fail "$collective: $(rows "$work/out")"
+done
+sums=$(rows "$work/out" | awk '{ printf "%s %s;", $4, $16 }') # of reduce: min and max round nothing, so they stay narrow
+[ "$sums" = "sum 131072;prod 131072;min 65536;max 65536;avg 131072;mulsum 131072;" ] || fail "wide sums: found $sums"
+
 # JSON: an object a line, with stable keys.
 measured 2 all_gather --ranks 2 $quick -b 8K -e 16K -f 2 --json "$work/json"
 half='\{"time":[0-9.e+-]+,"alg_bw":[0-9.e+-]+,"bus_bw":[0-9.e+-]+,"nwrong":0\}'
@@ -125,6 +135,7 @@ refused '-e is 8 bytes, expected at least 16' all_gather --ranks 4 -b 1 -e 8
 refused '-n is "0"' all_reduce -n 0
 refused '-d is "fp13"' all_reduce -d fp13
 refused '-o is "minus"' all_reduce -o minus
+refused '--reduce-dtype is "float64", expected own or float32' all_reduce --reduce-dtype float64
 refused '-r is 2, expected a rank below 2' broadcast --ranks 2 -r 2
 refused 'option "-Z"' all_reduce -Z 3
 refused '--json' all_reduce --json "$work/none/file"

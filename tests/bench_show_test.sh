@@ -71,6 +71,10 @@ holds '   0 │ own keep' show all_gather --ranks 1
 holds '   7 ◄0+=► ◄1+=► ◄2+=► ◄3+=► ◄4+=► ◄5+=► ◄6+=► ◄7+=►' show all_reduce --ranks 8
 holds 'step 16   rank 16   c0  ◄15     keep' show all_gather --ranks 17
 holds 'sent bytes     --count 10, bfloat16: 60 by every rank' show reduce_scatter --ranks 4 --count 10 --dtype bf16
+holds 'sent bytes     --count 10, bfloat16: 120 by every rank' show reduce_scatter --ranks 4 --count 10 --dtype bf16 --reduce-dtype float32
+holds '3 chunks of 4 bytes an element, 3 of 2: 1.5 times the bytes' show all_reduce --ranks 4 --dtype half --reduce-dtype float32
+holds 'sent bytes     --count 1000, float16: 4500 by every rank' show all_reduce --ranks 4 --count 1000 --dtype half --reduce-dtype float32
+holds "1 chunks of 4 bytes an element, 0 of 2: 2 times the bytes" show reduce --ranks 4 --root 2 --dtype half --reduce-dtype float32
 holds '2(n−1) empty messages' show barrier
 holds '   0 │ ◄3 +own keep    │    own       ►2 │ ◄1 +own      ►3 │ ◄2 +own      ►0' show reduce
 holds '   1 │ c1    own      ►1 │                   │                   │' show scatter
@@ -91,6 +95,7 @@ refused '--root is 4, expected a rank below' show broadcast --ranks 4 --root 4
 refused 'all_gather has no root' show all_gather --root 1
 refused '--root is 0, expected another rank' show recv --root 0
 refused '--dtype is "fp13", expected one of ' show all_reduce --dtype fp13
+refused '--reduce-dtype is "bf8", expected own or float32' show all_reduce --reduce-dtype bf8
 refused '--device is "toaster", expected' show all_reduce --device toaster
 refused '--transport is "pigeon", expected one of auto, shm' show all_reduce --transport pigeon
 refused 'option "--no-such"' show all_reduce --no-such

@@ -49,16 +49,17 @@ static struct number value_at(int rank, size_t index, enum dtype dtype, enum red
 /* Every rank's own: an integer part that differs, and a fraction that integers drop. */
 static double premul_of(int rank) { return 1.75 + rank; }
 
-/* One element of a reduction, by the definition of ring.h, in ring order. */
-static void reference(unsigned char *at, size_t index, int chunk, enum dtype dtype, enum redop redop, int n)
+/* One element of a reduction, by the definition of ring.h, in ring order. wide: 16-bit floats accumulate in float32. */
+static void reference(unsigned char *at, size_t index, int chunk, enum dtype dtype, enum redop redop, bool wide, int n)
 {
     struct number sum = {0};
+    enum dtype in = wide && redop != REDOP_MIN && redop != REDOP_MAX ? DTYPE_FLOAT32 : dtype;
     for (int j = 1; j <= n; j++) {
         int rank = (chunk + j) % n;
         struct number own = oracle_scale(value_at(rank, index, dtype, redop), dtype, redop, n, premul_of(rank));
-        sum = j == 1 ? oracle_fit(own, dtype) : oracle_combine(sum, own, dtype, redop);
+        sum = j == 1 ? oracle_fit(own, in) : oracle_combine(sum, own, in, redop);
     }
-    oracle_store(at, oracle_finish(sum, dtype, redop, n), dtype);
+    oracle_store(at, oracle_fit(oracle_finish(sum, dtype, redop, n), dtype), dtype);
 }
 
 /* ---- guarded buffers ---- */
@@ -101,6 +102,7 @@ struct test_case {
     size_t count, stride; /* stride 0: the plain call */
     bool in_place;
     int root;
+    bool wide;
 };
 
 static enum status call(
@@ -142,7 +144,20 @@ static void expected_element(unsigned char *at, const struct test_case *t, size_
     if (t->collective == COLLECTIVE_BROADCAST || t->collective == COLLECTIVE_ALL_GATHER)
         oracle_store(at, value_at(chunk, index, t->dtype, t->redop), t->dtype);
     else
-        reference(at, index, chunk, t->dtype, t->redop, n);
+        reference(at, index, chunk, t->dtype, t->redop, t->wide, n);
+}
+
+static uint64_t sent_bytes(const struct test_case *t, struct ring_comm *comm)
+{
+    return ring_comm_counters(comm).sent_bytes[t->collective];
+}
+
+/* I4. */
+static uint64_t predicted_bytes(const struct test_case *t, struct ring_comm *comm)
+{
+    struct ring_call call = {t->collective, t->dtype, t->redop, t->root, t->count, t->stride, NULL,
+        t->wide ? REDUCE_DTYPE_FLOAT32 : REDUCE_DTYPE_OWN};
+    return ring_predict_sent_bytes(&call, ring_comm_nranks(comm), ring_comm_rank(comm), comm);
 }
 
 static void run_case(const struct test_case *t, struct ring_comm *comm, struct stream *stream, struct device *device)
@@ -168,8 +183,13 @@ static void run_case(const struct test_case *t, struct ring_comm *comm, struct s
     struct buffer *recv = t->in_place ? &send : &other;
     struct span send_span = buffer_span(&send, send_at), recv_span = buffer_span(recv, recv_at);
     if (t->count == 0) send_span = recv_span = span_host(NULL, 0);
+    uint64_t sent = sent_bytes(t, comm);
+    ring_comm_set_reduce_dtype(comm, t->wide ? REDUCE_DTYPE_FLOAT32 : REDUCE_DTYPE_OWN);
     if (CHECK_OK(call(t, recv_span, send_span, comm, stream)) && stream != NULL)
         CHECK_OK(stream_synchronize(stream, device));
+    sent = sent_bytes(t, comm) - sent;
+    CHECK_MSG(sent == predicted_bytes(t, comm), "%s %s count %zu: sent %zu bytes, predicted %zu", collective_name(t->collective),
+        dtype_name(t->dtype), t->count, (size_t)sent, (size_t)predicted_bytes(t, comm));
 
     size_t wrong = 0, skip = whole_recv ? 0 : own;
     for (size_t i = 0; i < (whole_recv ? full : t->count); i++) {
@@ -180,8 +200,9 @@ static void run_case(const struct test_case *t, struct ring_comm *comm, struct s
         else expected_element(want, t, skip + i, n);
         wrong += !oracle_equal(want, recv->data + recv_at + i * element, t->dtype);
     }
-    CHECK_MSG(wrong == 0, "%s %s %s count %zu stride %zu %s place: %zu elements differ", collective_name(t->collective),
-        dtype_name(t->dtype), redop_name(t->redop), t->count, t->stride, t->in_place ? "in" : "out of", wrong);
+    CHECK_MSG(wrong == 0, "%s %s %s%s count %zu stride %zu %s place: %zu elements differ", collective_name(t->collective),
+        dtype_name(t->dtype), redop_name(t->redop), t->wide ? " in float32" : "", t->count, t->stride,
+        t->in_place ? "in" : "out of", wrong);
     if (!t->in_place) CHECK(memcmp(before, send.data, send.bytes) == 0);
     free(before);
     buffer_check_and_free(&send);
@@ -211,6 +232,65 @@ static void run_grid(const struct setting *setting, struct ring_comm *comm, stru
     }
 }
 
+/* 16-bit floats that accumulate in float32: both dtypes, every operation, plain and in columns, in place and out. */
+static void run_wide(const struct setting *setting, struct ring_comm *comm, struct stream *stream, struct device *device)
+{
+    size_t n = (size_t)ring_comm_nranks(comm), counts[] = {0, 1, n - 1, n + 1, 1003, 9001};
+    int last = setting->quick ? 5 : 6;
+    for (int i = 0; i < last * REDOP_COUNT * 2; i++) {
+        int k = i % last, op = i / last % REDOP_COUNT;
+        struct test_case t = {.collective = (i + k) % 2 ? COLLECTIVE_ALL_REDUCE : COLLECTIVE_REDUCE_SCATTER,
+            .dtype = i / last / REDOP_COUNT ? DTYPE_FLOAT16 : DTYPE_BFLOAT16, .redop = (enum redop)op, .count = counts[k],
+            .in_place = (k + op) % 2 == 0, .wide = true};
+        run_case(&t, comm, stream, device);
+        t.collective = t.collective == COLLECTIVE_ALL_REDUCE ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE;
+        t.stride = t.count + (size_t)(k % 3) * 5;
+        t.in_place = !t.in_place;
+        if (t.count > 0) run_case(&t, comm, NULL, device);
+    }
+}
+
+/* reduce and reduce_scatter_v, whose buffers have other shapes: the same sums. */
+static void run_wide_others(struct ring_comm *comm)
+{
+    enum { MOST = 20000 };
+    int n = ring_comm_nranks(comm), rank = ring_comm_rank(comm), root = n / 2;
+    uint16_t *send = malloc(MOST * 2), *recv = malloc(MOST * 2), want;
+    size_t counts[8], count = 0, begin = 0, wrong = 0;
+    for (int r = 0; r < n; r++) count += counts[r] = r == 1 ? 0 : 700 + 151 * (size_t)r;
+    for (int r = 0; r < rank; r++) begin += counts[r];
+    for (size_t i = 0; i < count; i++) oracle_store(&send[i], value_at(rank, i, DTYPE_BFLOAT16, REDOP_AVG), DTYPE_BFLOAT16);
+    ring_comm_set_reduce_dtype(comm, REDUCE_DTYPE_FLOAT32);
+    struct ring_counters before = ring_comm_counters(comm);
+    struct span send_span = span_host(send, count * 2), recv_span = span_host(recv, MOST * 2);
+    CHECK_OK(ring_reduce(recv_span, send_span, count, DTYPE_BFLOAT16, REDOP_AVG, root, comm, NULL));
+    for (size_t i = 0; i < count && rank == root; i++) {
+        reference((unsigned char *)&want, i, root, DTYPE_BFLOAT16, REDOP_AVG, n > 1, n);
+        wrong += want != recv[i];
+    }
+    CHECK_MSG(wrong == 0, "reduce in float32: %zu of %zu differ", wrong, count);
+    CHECK_OK(ring_reduce_scatter_v(recv_span, send_span, counts, DTYPE_BFLOAT16, REDOP_SUM, comm, NULL));
+    for (size_t i = 0; i < counts[rank]; i++) {
+        reference((unsigned char *)&want, begin + i, rank, DTYPE_BFLOAT16, REDOP_SUM, n > 1, n);
+        wrong += want != recv[i];
+    }
+    CHECK_MSG(wrong == 0, "reduce_scatter_v in float32: %zu of %zu differ", wrong, counts[rank]);
+    struct ring_counters after = ring_comm_counters(comm);
+    struct ring_call calls[2] = {
+        {.collective = COLLECTIVE_REDUCE, .dtype = DTYPE_BFLOAT16, .redop = REDOP_AVG, .root = root, .count = count},
+        {.collective = COLLECTIVE_REDUCE_SCATTER, .dtype = DTYPE_BFLOAT16, .redop = REDOP_SUM, .counts = counts}};
+    for (int i = 0; i < 2; i++) {
+        enum collective c = calls[i].collective;
+        uint64_t narrow = ring_predict_sent_bytes(&calls[i], n, rank, comm);
+        calls[i].reduce_dtype = REDUCE_DTYPE_FLOAT32;
+        uint64_t wide = ring_predict_sent_bytes(&calls[i], n, rank, comm);
+        CHECK(wide == after.sent_bytes[c] - before.sent_bytes[c] && wide == 2 * narrow); /* neither is ever an exchange */
+    }
+    ring_comm_set_reduce_dtype(comm, REDUCE_DTYPE_OWN);
+    free(send);
+    free(recv);
+}
+
 /* C2: every count around the number of ranks, every dtype, in place and out. */
 static void run_small_counts(struct ring_comm *comm, struct device *device)
 {
@@ -232,7 +312,7 @@ static void run_large(struct ring_comm *comm)
     unsigned char own[PERIOD], sum[PERIOD];
     for (size_t i = 0; i < PERIOD; i++) {
         oracle_store(&own[i], value_at(rank, i, DTYPE_INT8, REDOP_SUM), DTYPE_INT8);
-        reference(&sum[i], i, 0, DTYPE_INT8, REDOP_SUM, n);
+        reference(&sum[i], i, 0, DTYPE_INT8, REDOP_SUM, false, n);
     }
     for (size_t i = 0; i < COUNT; i++) send.data[i] = own[i % PERIOD];
     CHECK_OK(ring_all_reduce(buffer_span(&recv, 0), buffer_span(&send, 0), COUNT, DTYPE_INT8, REDOP_SUM, comm, NULL));
@@ -267,7 +347,7 @@ static void run_reciprocals(struct ring_comm *comm)
 }
 
 /* C17: seven ones are lost one by one where 256 comes first, and add up where it comes last. The ring's order says which:
- * the same on all ranks and in every run. */
+ * the same on all ranks and in every run. Accumulated in float32 none is lost. */
 static void run_lost_ones(struct ring_comm *comm)
 {
     enum { COUNT = 8 };
@@ -282,6 +362,11 @@ static void run_lost_ones(struct ring_comm *comm)
     }
     check_same_bits(x, sizeof x, comm);
     if (n == 8) CHECK(bfloat16_to_float32(x[7]) == 256 && bfloat16_to_float32(x[0]) == 264);
+    for (int i = 0; i < COUNT; i++) x[i] = float32_to_bfloat16(rank == 0 ? 256 : 1);
+    ring_comm_set_reduce_dtype(comm, REDUCE_DTYPE_FLOAT32);
+    CHECK_OK(ring_all_reduce(span, span, COUNT, DTYPE_BFLOAT16, REDOP_SUM, comm, NULL));
+    ring_comm_set_reduce_dtype(comm, REDUCE_DTYPE_OWN);
+    if (n == 8) CHECK(bfloat16_to_float32(x[7]) == 264 && bfloat16_to_float32(x[0]) == 264);
 }
 
 /* A NaN anywhere wins, on every rank, whichever rank and element it stands at. */
@@ -347,6 +432,8 @@ static void body(struct bootstrap *bootstrap, void *argument)
         ring_comm_set_premul(comm, premul_of(ring_comm_rank(comm)));
         if (setting->large) run_large(comm);
         else run_grid(setting, comm, stream, device);
+        if (!setting->large) run_wide(setting, comm, stream, device);
+        if (!setting->large) run_wide_others(comm);
         if (ring_comm_nranks(comm) == 8 && !setting->quick) run_small_counts(comm, device);
         run_reciprocals(comm);
         run_lost_ones(comm);

@@ -97,7 +97,7 @@ static void break_body(struct bootstrap *bootstrap, void *argument)
 
 /* ---- calls that differ between ranks end on every rank, long before the deadline ---- */
 
-enum difference { COUNT_DIFFERS, DTYPE_DIFFERS, REDOP_DIFFERS, ROOT_DIFFERS, COLLECTIVE_DIFFERS, DIFFERENCES };
+enum difference { COUNT_DIFFERS, DTYPE_DIFFERS, REDOP_DIFFERS, ROOT_DIFFERS, COLLECTIVE_DIFFERS, REDUCE_DTYPE_DIFFERS, DIFFERENCES };
 
 struct mismatch {
     enum difference difference;
@@ -115,6 +115,10 @@ static void call_differently(struct ring_comm *comm, struct device *device)
     enum dtype dtype = odd && mismatch.difference == DTYPE_DIFFERS ? DTYPE_INT32 : DTYPE_FLOAT32;
     enum redop redop = odd && mismatch.difference == REDOP_DIFFERS ? REDOP_MAX : REDOP_SUM;
     int root = odd && mismatch.difference == ROOT_DIFFERS ? 1 : 0;
+    if (mismatch.difference == REDUCE_DTYPE_DIFFERS) {
+        dtype = DTYPE_BFLOAT16;
+        ring_comm_set_reduce_dtype(comm, odd ? REDUCE_DTYPE_FLOAT32 : REDUCE_DTYPE_OWN);
+    }
     int64_t begin = clock_ns();
     enum status status = STATUS_OK;
     if (mismatch.difference == ROOT_DIFFERS) status = ring_broadcast(x, x, count, dtype, root, comm, NULL);
@@ -126,6 +130,7 @@ static void call_differently(struct ring_comm *comm, struct device *device)
     CHECK_MSG(status == STATUS_DATA || status == STATUS_ABORTED, "difference %d: %s: %s", (int)mismatch.difference,
         status_name(status), status_text());
     says("all ranks must call");
+    if (mismatch.difference == REDUCE_DTYPE_DIFFERS) says("bfloat16, sum in float32)");
     CHECK(clock_ns() - begin < clock_ms_to_ns(DEADLINE_MS));
     memory_free(&x, MEMORY_WORKSPACE, device);
 }

@@ -121,12 +121,47 @@ static void check_finish(struct buffers *buffers, const struct reduction *reduct
     if (!finishes) return;
     size_t wrong = 0, element = dtype_bytes(dtype);
     buffers_fill(buffers, MOST, dtype, OVER_OWN);
-    reduce_finish(buffers->dst, MOST, reduction);
+    reduce_finish(buffers->dst, buffers->dst, MOST, reduction);
     for (size_t i = 0; i < MOST; i++) {
         struct number want = oracle_finish(element_at(i, true, dtype), dtype, REDOP_AVG, reduction->nranks);
         wrong += want.whole != oracle_load(buffers->dst + i * element, dtype).whole;
     }
     CHECK_MSG(wrong == 0, "finish %s, %d ranks: %zu wrong", dtype_name(dtype), reduction->nranks, wrong);
+}
+
+/* 16-bit floats that accumulate in float32: widened, added, rounded, in every combination, against the oracle. */
+static void check_wide(struct buffers *buffers, const struct reduction *reduction)
+{
+    size_t wrong = 0, element = dtype_bytes(reduction->dtype);
+    enum dtype dtype = reduction->dtype;
+    buffers_fill(buffers, MOST, dtype, APART);
+    float *sum = malloc(MOST * sizeof *sum);
+    CHECK(reduce_partial_bytes(reduction) == 4 && reduce_scales(reduction) && reduce_finishes(reduction));
+    reduce_scale(sum, buffers->wire, MOST, reduction);
+    reduce_combine(sum, sum, buffers->own, MOST, reduction);
+    reduce_finish(buffers->dst, sum, MOST, reduction);
+    for (size_t i = 0; i < MOST; i++) {
+        unsigned char want[8];
+        struct number first = oracle_scale(element_at(i, false, dtype), dtype, reduction->redop, reduction->nranks, reduction->premul);
+        struct number own = oracle_scale(element_at(i, true, dtype), dtype, reduction->redop, reduction->nranks, reduction->premul);
+        oracle_store(want, oracle_fit(oracle_combine(first, own, DTYPE_FLOAT32, reduction->redop), dtype), dtype);
+        wrong += !oracle_equal(want, buffers->dst + i * element, dtype);
+    }
+    CHECK_MSG(wrong == 0, "%s %s in float32, %d ranks, scalar %g: %zu wrong", redop_name(reduction->redop), dtype_name(dtype),
+        reduction->nranks, reduction->premul, wrong);
+    free(sum);
+}
+
+/* Only what would be rounded on the way is worth twice the bytes. */
+static void check_which_are_wide(void)
+{
+    for (int d = 0; d < DTYPE_COUNT; d++)
+        for (int op = 0; op < REDOP_COUNT; op++) {
+            bool rounds = (d == DTYPE_FLOAT16 || d == DTYPE_BFLOAT16) && op != REDOP_MIN && op != REDOP_MAX;
+            CHECK(reduce_is_wide((enum dtype)d, (enum redop)op, REDUCE_DTYPE_FLOAT32, 2) == rounds);
+            CHECK(!reduce_is_wide((enum dtype)d, (enum redop)op, REDUCE_DTYPE_FLOAT32, 1));
+            CHECK(!reduce_is_wide((enum dtype)d, (enum redop)op, REDUCE_DTYPE_OWN, 2));
+        }
 }
 
 /* What a scalar of premul_sum becomes in integers. */
@@ -142,7 +177,7 @@ static void check_scalars(void)
         {INFINITY, 0}, {-INFINITY, 0}, {NAN, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int d = 0; d <= DTYPE_UINT64; d++) {
-            struct reduction reduction = {(enum dtype)d, REDOP_PREMUL_SUM, 1, cases[i].scalar};
+            struct reduction reduction = {(enum dtype)d, REDOP_PREMUL_SUM, 1, cases[i].scalar, false};
             uint64_t x = 1, found = 0;
             CHECK(reduce_scales(&reduction));
             reduce_scale(&found, &x, 1, &reduction);
@@ -160,12 +195,15 @@ int main(void)
     for (int d = 0; d < DTYPE_COUNT; d++)
         for (int op = 0; op < REDOP_COUNT; op++)
             for (int i = 0; i < 5; i++) {
-                struct reduction reduction = {(enum dtype)d, (enum redop)op, nranks[i], scalars[i]};
+                struct reduction reduction = {(enum dtype)d, (enum redop)op, nranks[i], scalars[i], false};
                 if (op == REDOP_AVG && reduction.nranks == 1) CHECK(!reduce_scales(&reduction));
                 else if (op == REDOP_AVG || op == REDOP_PREMUL_SUM || i == 0) check_combine(&buffers, &reduction);
                 check_finish(&buffers, &reduction);
+                reduction.wide = reduce_is_wide(reduction.dtype, reduction.redop, REDUCE_DTYPE_FLOAT32, reduction.nranks);
+                if (reduction.wide) check_wide(&buffers, &reduction);
             }
     check_scalars();
+    check_which_are_wide();
     for (int i = 0; i < 3; i++) free(buffers.base[i]);
     return test_result();
 }
