@@ -105,6 +105,7 @@ static void predict(uint64_t sent[COLLECTIVE_COUNT], struct ring_call call,
     const struct ring_comm *comm, int nranks, int rank, const struct bucket *bucket)
 {
     call.dtype = bucket->dtype;
+    call.reduce_dtype = bucket->reduce_dtype;
     sent[call.collective] += ring_predict_sent_bytes(&call, nranks, rank, comm);
 }
 

@@ -27,8 +27,8 @@ struct bucket {
     struct ring_comm *group, *replicas; /* as in stage.h; NULL for predictions */
     int rank;                           /* in the group */
     int replica, replica_count;
-    enum dtype dtype;        /* of the elements */
-    enum dtype reduce_dtype; /* 16-bit sums: in what they are made */
+    enum dtype dtype;               /* of the elements */
+    enum reduce_dtype reduce_dtype; /* what both communicators are set to: predictions need to know */
     size_t bytes;            /* of a whole column; at least one element of each shard is taken */
 };
 

@@ -24,6 +24,13 @@ struct stage_keeps stage_keeps(const struct stage_config *config)
     return keeps;
 }
 
+/* The ring's word for it. */
+static enum reduce_dtype stage_reduce_dtype(const struct stage_config *config)
+{
+    bool own = config->reduce_dtype == config->gradient_dtype;
+    return own ? REDUCE_DTYPE_OWN : REDUCE_DTYPE_FLOAT32;
+}
+
 struct bucket stage_bucket(const struct stage_config *config)
 {
     return (struct bucket){
@@ -34,7 +41,7 @@ struct bucket stage_bucket(const struct stage_config *config)
         .replica = config->replica,
         .replica_count = config->replica_count,
         .dtype = config->dtype,
-        .reduce_dtype = config->reduce_dtype,
+        .reduce_dtype = stage_reduce_dtype(config),
         .bytes = config->bucket_bytes,
     };
 }
@@ -143,6 +150,9 @@ enum status stage_open(struct stage **out, const struct stage_config *config)
     stage->config = *config;
     stage->keeps = stage_keeps(config);
     assert(ring_comm_nranks(config->group) == config->layout->nranks);
+    enum reduce_dtype reduce = stage_reduce_dtype(config);
+    ring_comm_set_reduce_dtype(config->group, reduce);
+    if (config->replicas != NULL) ring_comm_set_reduce_dtype(config->replicas, reduce);
     TRY_GOTO(stream_open(&stage->stream, config->device, "reduce"));
     TRY_GOTO(open_kept(stage));
     TRY_GOTO(open_events(stage));

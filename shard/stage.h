@@ -109,7 +109,7 @@ struct stage {
     uint64_t wait_ns;              /* the main thread was blocked on the stream: grows */
 };
 
-/* Allocates; master weights have the starting values of (params, seed), and lent weights none before
+/* Allocates, and sets the reduce dtype of group and replicas; master weights have the starting values of (params, seed), and lent weights none before
  * stage_publish(). stage_close() accepts NULL. errors: SYSTEM (memory, thread). Not collective. */
 MUST_CHECK enum status stage_open(struct stage **stage, const struct stage_config *config);
 void stage_close(struct stage *stage);

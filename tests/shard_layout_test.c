@@ -41,7 +41,7 @@ static void check_predictions(int unit, size_t bucket_bytes, const struct layout
     static const enum dtype dtypes[] = {DTYPE_FLOAT32, DTYPE_BFLOAT16};
     for (int d = 0; d < 2; d++) {
         struct bucket bucket = {.layout = layout, .rank = layout->nranks / 2,
-            .replica_count = 1, .dtype = dtypes[d], .reduce_dtype = dtypes[d],
+            .replica_count = 1, .dtype = dtypes[d],
             .bytes = bucket_bytes};
         uint64_t phase = (uint64_t)(layout->nranks - 1) * layout->unit[unit].shard *
                          dtype_bytes(dtypes[d]);

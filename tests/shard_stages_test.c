@@ -155,16 +155,33 @@ static void test_16_bits(void)
 {
     static const enum dtype dtypes[] = {DTYPE_BFLOAT16, DTYPE_FLOAT16};
     for (int d = 0; d < 2; d++)
-        for (int wide = 0; wide < 2; wide++) {
-            char what[64];
+        for (int wide = 0; wide < 3; wide++) {
+            char what[96];
             struct train_config config = model_config(1);
             config.dtype = dtypes[d];
-            config.gradient_dtype = wide ? DTYPE_FLOAT32 : dtypes[d];
-            config.reduce_dtype = config.gradient_dtype;
-            snprintf(what, sizeof what, "%s, gradients %s", dtype_name(config.dtype),
-                dtype_name(config.gradient_dtype));
+            config.gradient_dtype = wide == 2 ? DTYPE_FLOAT32 : dtypes[d];
+            config.reduce_dtype = wide > 0 ? DTYPE_FLOAT32 : dtypes[d];
+            snprintf(what, sizeof what, "%s, gradients %s, summed in %s", dtype_name(config.dtype),
+                dtype_name(config.gradient_dtype), dtype_name(config.reduce_dtype));
             compare_stages(&config, 3, what);
         }
+}
+
+/* Sums that are rounded once are other sums, and two ranks need none of it: their one sum is rounded once anyway. */
+static void test_reduce_dtype(void)
+{
+    for (int nranks = 2; nranks <= 4; nranks++) {
+        struct job_record own, wide;
+        struct train_config config = model_config(1);
+        config.dtype = config.gradient_dtype = config.reduce_dtype = DTYPE_BFLOAT16;
+        run_good_job(&own, &config, nranks, "shm");
+        config.reduce_dtype = DTYPE_FLOAT32;
+        run_good_job(&wide, &config, nranks, "shm");
+        check_ledger(&wide, "summed in float32");
+        bool same = memcmp(own.rank[0].norm, wide.rank[0].norm, sizeof own.rank[0].norm) == 0;
+        CHECK_MSG(same == (nranks == 2), "%d ranks: the reduce dtype %s", nranks,
+            same ? "changes nothing" : "changes bits");
+    }
 }
 
 static void test_groups(void)
@@ -233,6 +250,7 @@ int main(void)
     test_all_models();
     test_short_sequences();
     test_16_bits();
+    test_reduce_dtype();
     test_groups();
     test_accumulation();
     test_buckets();
