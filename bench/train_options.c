@@ -32,7 +32,16 @@ enum key {
     KEY_CLIP,
     KEY_BETA2,
     KEY_DECAY,
+    KEY_SHARD_GROUP,
+    KEY_CHECKPOINT_ACTIVATIONS,
+    KEY_GATHER,
+    KEY_UNSHARDED_ACCUMULATION,
     KEY_DTYPE,
+    KEY_GRADIENT_DTYPE,
+    KEY_REDUCE_DTYPE,
+    KEY_LOSS_SCALE,
+    KEY_LOSS_SCALE_FLOOR,
+    KEY_LOSS_SCALE_INTERVAL,
     KEY_VALIDATE_EVERY,
     KEY_VALIDATE_BATCHES,
     KEY_CHECKPOINT,
@@ -66,12 +75,23 @@ static uint64_t take_steps(
     return (uint64_t)options_integer(text, option, least, (int64_t)1 << 52, options);
 }
 
-static void take_dtype(const char *text, const struct options *options)
+static enum dtype take_dtype(const char *text, const char *option, const struct options *options)
 {
     enum dtype dtype;
-    if (dtype_from_name(&dtype, text) != 0 || dtype != DTYPE_FLOAT32)
+    bool known = dtype_from_name(&dtype, text) == 0;
+    if (!known || (dtype != DTYPE_FLOAT32 && dtype != DTYPE_BFLOAT16 && dtype != DTYPE_FLOAT16))
         options_refuse(
-            options, "--dtype is \"%s\", expected float32: this build trains in it only", text);
+            options, "%s is \"%s\", expected float32, bfloat16 or float16", option, text);
+    return dtype;
+}
+
+/* One of two words: true for the second. */
+static bool take_word(const char *text, const char *option, const char *first, const char *second,
+    const struct options *options)
+{
+    if (strcmp(text, first) != 0 && strcmp(text, second) != 0)
+        options_refuse(options, "%s is \"%s\", expected %s or %s", option, text, first, second);
+    return strcmp(text, second) == 0;
 }
 
 static error_t parse_model(int key, char *text, struct train_options *train)
@@ -88,12 +108,59 @@ static error_t parse_model(int key, char *text, struct train_options *train)
     }
 }
 
-static error_t parse_run(int key, char *text, struct train_options *train)
+static error_t parse_stage(int key, char *text, struct train_options *train)
 {
     const struct options *common = &train->common;
     struct train_config *config = &train->config;
     switch (key) {
     case KEY_STAGE: config->stage = (int)options_integer(text, "--stage", 0, 3, common); return 0;
+    case KEY_SHARD_GROUP: config->shard_group = take_count(text, "--shard-group", common); return 0;
+    case KEY_CHECKPOINT_ACTIVATIONS:
+        config->recompute =
+            take_word(text, "--checkpoint-activations", "none", "full", common);
+        return 0;
+    case KEY_GATHER:
+        config->broadcast_gather = take_word(text, "--gather", "all_gather", "broadcast", common);
+        return 0;
+    case KEY_UNSHARDED_ACCUMULATION: config->unsharded_accumulation = true; return 0;
+    case KEY_BUCKET_BYTES:
+        config->bucket_bytes = options_bytes(text, "--bucket-bytes", common);
+        return 0;
+    case KEY_NO_OVERLAP: config->overlap = false; return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_dtypes(int key, char *text, struct train_options *train)
+{
+    const struct options *common = &train->common;
+    struct loss_scale *scale = &train->config.scale;
+    switch (key) {
+    case KEY_DTYPE: train->config.dtype = take_dtype(text, "--dtype", common); return 0;
+    case KEY_GRADIENT_DTYPE:
+        train->config.gradient_dtype = take_dtype(text, "--gradient-dtype", common);
+        train->gradient_dtype_given = true;
+        return 0;
+    case KEY_REDUCE_DTYPE:
+        train->config.reduce_dtype = take_dtype(text, "--reduce-dtype", common);
+        train->reduce_dtype_given = true;
+        return 0;
+    case KEY_LOSS_SCALE: scale->value = (double)take_number(text, "--loss-scale", common); return 0;
+    case KEY_LOSS_SCALE_FLOOR:
+        scale->floor = (double)take_number(text, "--loss-scale-floor", common);
+        return 0;
+    case KEY_LOSS_SCALE_INTERVAL:
+        scale->growth_interval = take_steps(text, "--loss-scale-interval", 0, common);
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_run(int key, char *text, struct train_options *train)
+{
+    const struct options *common = &train->common;
+    struct train_config *config = &train->config;
+    switch (key) {
     case KEY_BATCH: config->batch = take_count(text, "--batch", common); return 0;
     case KEY_SEQ: config->seq = take_count(text, "--seq", common); return 0;
     case KEY_ACCUMULATE: config->accumulate = take_count(text, "--accumulate", common); return 0;
@@ -108,11 +175,6 @@ static error_t parse_run(int key, char *text, struct train_options *train)
     case KEY_CLIP: config->clip = take_number(text, "--clip", common); return 0;
     case KEY_BETA2: config->adam.beta2 = take_number(text, "--beta2", common); return 0;
     case KEY_DECAY: config->adam.weight_decay = take_number(text, "--decay", common); return 0;
-    case KEY_DTYPE: take_dtype(text, common); return 0;
-    case KEY_BUCKET_BYTES:
-        config->bucket_bytes = options_bytes(text, "--bucket-bytes", common);
-        return 0;
-    case KEY_NO_OVERLAP: config->overlap = false; return 0;
     case KEY_THREADS: train->threads = take_count(text, "--threads", common); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -159,6 +221,8 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         options_refuse(
             &train->common, "found \"%s\", expected options only: the text goes to --data", text);
     error_t error = parse_model(key, text, train);
+    if (error == ARGP_ERR_UNKNOWN) error = parse_stage(key, text, train);
+    if (error == ARGP_ERR_UNKNOWN) error = parse_dtypes(key, text, train);
     if (error == ARGP_ERR_UNKNOWN) error = parse_run(key, text, train);
     if (error == ARGP_ERR_UNKNOWN) error = parse_files(key, text, train);
     return error;
@@ -175,32 +239,53 @@ static const struct argp_option options[] = {
     {"channels", KEY_CHANNELS, "N", 0, "width, the same", 2},
     {"vocab", KEY_VOCAB, "N", 0, "ids, the same; text needs 256 and gets no more", 2},
     {"positions", KEY_POSITIONS, "N", 0, "the longest sequence, the same", 2},
-    {"stage", KEY_STAGE, "N", 0, "ZeRO stage: 0, everything replicated", 3},
     {"steps", KEY_STEPS, "N", 0, "of the whole run (1000); shapes the learning rate", 3},
     {"stop-at", KEY_STOP_AT, "N", 0, "stop after this step, to go on with --resume", 3},
     {"batch", KEY_BATCH, "N", 0, "sequences per rank (8)", 3},
     {"seq", KEY_SEQ, "N", 0, "tokens per sequence (as many as the model has positions)", 3},
     {"accumulate", KEY_ACCUMULATE, "N", 0, "batches per step and rank (1)", 3},
-    {"dtype", KEY_DTYPE, "DTYPE", 0, "float32", 3},
     {"lr", KEY_LR, "X", 0, "highest learning rate (nano 6e-3, others 6e-4)", 4},
     {"warmup", KEY_WARMUP, "N", 0, "steps until it is reached (100)", 4},
     {"final", KEY_FINAL, "X", 0, "fraction of it at the last step (0.1)", 4},
     {"clip", KEY_CLIP, "X", 0, "largest gradient norm (1); 0: not clipped", 4},
     {"beta2", KEY_BETA2, "X", 0, "of AdamW (0.99)", 4},
     {"decay", KEY_DECAY, "X", 0, "weight decay of matrices (0.1)", 4},
-    {"validate-every", KEY_VALIDATE_EVERY, "N", 0, "steps (100); 0: only at the end", 5},
-    {"validate-batches", KEY_VALIDATE_BATCHES, "N", 0,
-        "at most, until the end takes all (16); 0: all", 5},
-    {"checkpoint", KEY_CHECKPOINT, "DIR", 0, "write one at the end; the newest two are kept", 5},
-    {"checkpoint-every", KEY_CHECKPOINT_EVERY, "N", 0, "and every N steps", 5},
-    {"resume", KEY_RESUME, "DIR", 0, "go on from the newest checkpoint in DIR", 5},
-    {"sample", KEY_SAMPLE, "N", 0, "tokens of text at the end (0)", 5},
-    {"prompt", KEY_PROMPT, "TEXT", 0, "that the sample continues (a line break)", 5},
-    {"temperature", KEY_TEMPERATURE, "X", 0, "of the sample (0.8)", 5},
+    {"stage", KEY_STAGE, "N", 0,
+        "ZeRO stage: what a rank keeps only its share of. 0 (the default): nothing; 1: the optimizer's "
+        "state; 2: and gradients; 3: and weights",
+        5},
+    {"shard-group", KEY_SHARD_GROUP, "M", 0,
+        "ranks that share one copy of what is sharded (all); divides --ranks", 5},
+    {"unsharded-accumulation", KEY_UNSHARDED_ACCUMULATION, NULL, 0,
+        "stages 2 and 3 with --accumulate: keep gradients whole, reduce once a step", 5},
+    {"gather", KEY_GATHER, "HOW", 0,
+        "stage 3: weights come by all_gather (the default), or by broadcast from each owner", 5},
+    {"checkpoint-activations", KEY_CHECKPOINT_ACTIVATIONS, "WHAT", 0,
+        "none (the default), or full: keep only the input of each block, compute the rest again", 5},
     {"bucket-bytes", KEY_BUCKET_BYTES, "BYTES", 0,
-        "of gradient, that travel at once (4M); suffixes K, M, G", 6},
-    {"no-overlap", KEY_NO_OVERLAP, NULL, 0, "wait for every reduction where it starts", 6},
-    {"threads", KEY_THREADS, "N", 0, "of matrix products, per rank (cores / ranks)", 6},
+        "of gradient, that travel at once (4M); suffixes K, M, G", 5},
+    {"no-overlap", KEY_NO_OVERLAP, NULL, 0, "wait for every operation where it starts", 5},
+    {"dtype", KEY_DTYPE, "DTYPE", 0,
+        "of weights: float32 (the default); bfloat16 or float16, with float32 master weights", 6},
+    {"gradient-dtype", KEY_GRADIENT_DTYPE, "DTYPE", 0,
+        "of gradients, held and sent: that of weights (the default) or float32", 6},
+    {"reduce-dtype", KEY_REDUCE_DTYPE, "DTYPE", 0,
+        "in which they are summed on the way: their own (the default) or float32", 6},
+    {"loss-scale", KEY_LOSS_SCALE, "X", 0, "at first, with float16 gradients (65536)", 6},
+    {"loss-scale-floor", KEY_LOSS_SCALE_FLOOR, "X", 0,
+        "an overflow there ends the run (1); elsewhere the step is skipped, the scale halved", 6},
+    {"loss-scale-interval", KEY_LOSS_SCALE_INTERVAL, "N", 0,
+        "good steps in a row until it doubles (2000); 0: never", 6},
+    {"validate-every", KEY_VALIDATE_EVERY, "N", 0, "steps (100); 0: only at the end", 7},
+    {"validate-batches", KEY_VALIDATE_BATCHES, "N", 0,
+        "at most, until the end takes all (16); 0: all", 7},
+    {"checkpoint", KEY_CHECKPOINT, "DIR", 0, "write one at the end; the newest two are kept", 7},
+    {"checkpoint-every", KEY_CHECKPOINT_EVERY, "N", 0, "and every N steps", 7},
+    {"resume", KEY_RESUME, "DIR", 0, "go on from the newest checkpoint in DIR", 7},
+    {"sample", KEY_SAMPLE, "N", 0, "tokens of text at the end (0)", 7},
+    {"prompt", KEY_PROMPT, "TEXT", 0, "that the sample continues (a line break)", 7},
+    {"temperature", KEY_TEMPERATURE, "X", 0, "of the sample (0.8)", 7},
+    {"threads", KEY_THREADS, "N", 0, "of matrix products, per rank (cores / ranks)", 8},
     {0},
 };
 static const struct argp_child children[] = {{&options_common, 0, "Common options:", 9}, {0}};
@@ -228,10 +313,21 @@ static const struct argp argp = {
     "unless --ranks says otherwise, or joins the ranks that torchrun started."
     "\vPrints a line per step, at most two a second: loss in nats per token, learning rate, "
     "gradient norm before clipping, tokens per second of all ranks, time of the step, the share of "
-    "it spent waiting for the ring, time left. At the end the ledger: bytes held and sent by rank "
-    "0, measured beside predicted. --json writes one object per step, and the ledger.\n\n"
+    "it spent waiting for the ring, time left; with float16 gradients the loss scale, and which steps "
+    "were skipped. At the end the ledger: bytes held and sent by rank 0, measured beside predicted; "
+    "all ranks are checked.\n\n"
+    "All stages give the same losses and weights, bit for bit; with --accumulate those that reduce at "
+    "the same moment.\n\n"
+    "--json writes one object per step: step, loss, lr, norm, tokens_per_s, step_ms, wait_ms, "
+    "skipped, loss_scale, val_loss where there was a validation, and, in bytes, of rank 0: "
+    "held{tag{now, peak}}, sent{collective}, received{collective}, predicted_sent{collective} (each "
+    "step then waits for its last operation). A loss or norm that is not finite is null. The last "
+    "object is ledger{name{measured, predicted}}, with steps, elements, paper_bytes, formula_bytes, "
+    "ranks, differing_ranks, ok.\n\n"
     "Exit code: 0, or 1 when something failed, on any rank; 2 for bad input.\n\n"
-    "Example:\n  ringzero train --ranks 2 --data bible.txt --checkpoint run --sample 300",
+    "Examples:\n  ringzero train --ranks 2 --data bible.txt --checkpoint run --sample 300\n"
+    "  ringzero train --ranks 4 --data bible.txt --model mini --stage 3 --dtype bfloat16 "
+    "--checkpoint-activations full",
     children,
     help_filter,
     NULL,
@@ -258,6 +354,9 @@ struct train_options train_options_parse(int argc, char **argv)
     override(&config->model.channels, train.channels);
     override(&config->model.vocab, train.vocab);
     override(&config->model.max_t, train.max_t);
+    if (!train.gradient_dtype_given) config->gradient_dtype = config->dtype;
+    if (!train.reduce_dtype_given) config->reduce_dtype = config->gradient_dtype;
+    config->step_ledger = train.common.json != NULL;
     if (!train.lr_given && strcmp(train.model, "nano") != 0) config->lr = WIDE_MODEL_LR;
     config->seed = train.common.seed;
     if (config->data == NULL)

@@ -2,6 +2,7 @@
 #include "shard/ledger.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #define SCALARS_PER_VALIDATION 2 /* one gather of two doubles */
 
@@ -108,13 +109,85 @@ void ledger_read(struct ledger *ledger, const struct ledger_events *events,
         if (sent[c] > 0 || measured > 0) add_entry(ledger, name, "_sent", measured, &sent[c]);
         if (received > 0) add_entry(ledger, name, "_received", received, NULL);
     }
-    double n = (double)config->layout->nranks * config->replica_count;
-    double volume = config->ops->number == 3 ? 3.0 : 2.0;
     ledger->elements = config->params->elements;
-    ledger->paper_sent_bytes = volume * (double)ledger->elements *
-                               (double)dtype_bytes(config->gradient_dtype) * (n - 1.0) / n *
-                               (double)events->steps;
+    ledger->volume = ledger_volume(events, config);
 }
+
+/* ---- the paper's count ---- */
+
+/* How often a whole model's worth goes over the wire, by what it is. */
+struct passes {
+    double reductions;       /* gradients to their owners */
+    double gradient_gathers; /* and from there to everybody: stage 0's all-reduce is both */
+    double weight_gathers;
+};
+
+static struct passes passes_of(const struct ledger_events *events, const struct stage_config *config)
+{
+    struct stage_keeps keeps = stage_keeps(config);
+    double reductions = (double)events->reductions, trains = (double)events->trains;
+    if (keeps.optimizer == KEEP_ALL) return (struct passes){reductions, reductions, 0.0};
+    if (keeps.weights == KEEP_ALL) return (struct passes){reductions, 0.0, (double)events->updates};
+    return (struct passes){reductions, 0.0, 2.0 * trains + (double)events->forwards};
+}
+
+static double passes_bytes(const struct passes *passes, const struct stage_config *config)
+{
+    double m = config->layout->nranks, g = config->replica_count;
+    double gather = (m - 1.0) / m;                     /* inside the shard group */
+    double reduce = gather + 2.0 * (g - 1.0) / (g * m); /* and the own shard over the groups */
+    double gradients = passes->reductions * reduce + passes->gradient_gathers * gather;
+    return (double)config->params->elements *
+           (gradients * (double)dtype_bytes(config->gradient_dtype) +
+               passes->weight_gathers * gather * (double)dtype_bytes(config->dtype));
+}
+
+static double passes_psi(const struct passes *passes)
+{
+    return passes->reductions + passes->gradient_gathers + passes->weight_gathers;
+}
+
+struct ledger_volume ledger_volume(
+    const struct ledger_events *events, const struct stage_config *config)
+{
+    const struct ledger_events plain = {.trains = 1, .reductions = 1, .updates = 1};
+    struct passes paper = passes_of(&plain, config), done = passes_of(events, config);
+    double steps = (double)events->steps;
+    return (struct ledger_volume){
+        .paper_psi = passes_psi(&paper),
+        .paper_bytes = passes_bytes(&paper, config) * steps,
+        .done_psi = steps > 0.0 ? passes_psi(&done) / steps : 0.0,
+        .done_bytes = passes_bytes(&done, config),
+    };
+}
+
+/* ---- all ranks ---- */
+
+enum status ledger_agree(struct ledger *ledger, struct bootstrap *bootstrap)
+{
+    int nranks = bootstrap_nranks(bootstrap);
+    struct ledger_entry *first = calloc((size_t)nranks, sizeof *first); /* no name: none differs */
+    if (first == NULL)
+        return FAIL(STATUS_SYSTEM, "no memory to compare the ledgers of %d ranks", nranks);
+    for (int i = ledger->count; i-- > 0;) {
+        const struct ledger_entry *entry = &ledger->entry[i];
+        if (entry->has_prediction && entry->measured != entry->predicted)
+            first[bootstrap_rank(bootstrap)] = *entry;
+    }
+    enum status status = bootstrap_all_gather(first, sizeof *first, bootstrap);
+    ledger->nranks = nranks;
+    ledger->differing_ranks = 0;
+    for (int r = nranks; r-- > 0 && status == STATUS_OK;) {
+        if (first[r].name[0] == '\0') continue;
+        ledger->differing_ranks++;
+        ledger->first_rank = r;
+        ledger->first = first[r];
+    }
+    free(first);
+    return status;
+}
+
+/* ---- one step ---- */
 
 void ledger_read_step(struct ledger_step *step, const struct ledger_events *before,
     const struct ledger_events *now, const struct ledger_traffic *start, const struct stage *stage)

@@ -13,6 +13,7 @@
 #include "model/gpt2.h"
 #include "ring/ring.h"
 #include "shard/stage.h"
+#include "verbs/bootstrap.h"
 
 struct ledger_entry {
     char name[40];                /* "weights_held", …, "all_reduce_sent", … */
@@ -20,14 +21,29 @@ struct ledger_entry {
     bool has_prediction;
 };
 
+/* What the ZeRO paper's formulas say of the whole run, in bytes that one rank sends: Ψ elements reduce-scattered or
+ * gathered are Ψ(N−1)/N elements sent. It counts each parameter once; the tied embedding, used at both ends of the model, is
+ * reduced in two parts and gathered (stage 3) more often, and every unit is padded: what is sent is a little more. */
+struct ledger_volume {
+    double paper_psi; /* a step and one micro-batch: 2, or 3 in stage 3 */
+    double paper_bytes; /* the same for all steps */
+    double done_psi;    /* a step, as it was done: with A micro-batches A+1 (stage 2) or 3A (stage 3), also validations */
+    double done_bytes;  /* the same for all steps */
+};
+
 #define LEDGER_ENTRIES (MEMORY_TAG_COUNT + 2 * COLLECTIVE_COUNT)
 struct ledger {
     int count;
     struct ledger_entry entry[LEDGER_ENTRIES];
     uint64_t steps;
-    uint64_t elements;       /* Ψ */
-    double paper_sent_bytes; /* 2Ψ or 3Ψ (stage 3), times (N−1)/N, in bytes, times steps: the ZeRO paper's count */
-    bool ok;                 /* every entry that has a prediction equals it */
+    uint64_t elements; /* Ψ */
+    struct ledger_volume volume;
+    bool ok; /* every entry that has a prediction equals it */
+
+    /* Of all ranks, once they have compared: ledger_agree(). */
+    int nranks, differing_ranks;
+    int first_rank; /* that differs, if any does, and in what */
+    struct ledger_entry first;
 };
 
 /* Bytes of one step, of this rank. */
@@ -62,6 +78,13 @@ void ledger_predict(uint64_t sent[COLLECTIVE_COUNT], const struct ledger_events 
 void ledger_read(struct ledger *ledger, const struct ledger_events *events,
     const struct ledger_traffic *start, const struct gpt2_memory *memory,
     const struct stage *stage);
+
+/* Compares the ranks: fills in what the ledger says of all of them. collective over the bootstrap. */
+MUST_CHECK enum status ledger_agree(struct ledger *ledger, struct bootstrap *bootstrap);
+
+/* What the formulas say of these events. Pure. */
+struct ledger_volume ledger_volume(
+    const struct ledger_events *events, const struct stage_config *config);
 
 /* From the state before a step (traffic, events) to now. */
 void ledger_read_step(struct ledger_step *step, const struct ledger_events *before,

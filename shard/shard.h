@@ -73,6 +73,9 @@ struct train_start {
     const struct params *params;
     bool text; /* tokens are bytes */
     int nranks;
+    int shard_group;          /* ranks that share what is sharded */
+    struct stage_keeps keeps; /* what of it a rank has */
+    uint64_t held_bytes[MEMORY_TAG_COUNT]; /* predicted, of this rank; without what the ring holds */
     const char *transport;    /* to the next rank */
     uint64_t first_step;      /* 0, or what the checkpoint has done */
     uint64_t last_step;       /* that this call does */

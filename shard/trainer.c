@@ -14,6 +14,8 @@
  */
 #include "shard/trainer.h"
 
+#include <string.h>
+
 #include "optim/norm.h"
 #include "optim/schedule.h"
 #include "shard/checkpoint.h"
@@ -159,14 +161,27 @@ static enum status run_step(struct train_report *report, struct trainer *trainer
 
 /* ---- the loop ---- */
 
+static void predict_held(uint64_t held_bytes[MEMORY_TAG_COUNT], const struct trainer *trainer)
+{
+    struct stage_prediction stage;
+    struct gpt2_memory memory = gpt2_memory(&trainer->params, &trainer->run);
+    stage_predict(&stage, &trainer->stage->config);
+    memcpy(held_bytes, stage.held_bytes, sizeof stage.held_bytes);
+    held_bytes[MEMORY_ACTIVATIONS] = memory.activations;
+    held_bytes[MEMORY_CHECKPOINTS] = memory.checkpoints;
+    held_bytes[MEMORY_WORKSPACE] = memory.workspace;
+}
+
 static void tell_start(const struct trainer *trainer)
 {
     const struct train_config *config = &trainer->config;
     if (trainer->observer->start == NULL) return;
     struct train_start start = {
         .params = &trainer->params,
+        .keeps = trainer->stage->keeps,
         .text = tokens_vocab(trainer->tokens) > 0,
         .nranks = trainer->nranks,
+        .shard_group = config->shard_group,
         .transport = ring_comm_transport(trainer->comm),
         .first_step = trainer->step,
         .last_step = config->stop_at,
@@ -175,6 +190,7 @@ static void tell_start(const struct trainer *trainer)
         .train_tokens = tokens_count(trainer->tokens, SPLIT_TRAIN),
         .validation_tokens = tokens_count(trainer->tokens, SPLIT_VALIDATION),
     };
+    predict_held(start.held_bytes, trainer);
     trainer->observer->start(trainer->observer->context, &start);
 }
 
@@ -217,12 +233,13 @@ static enum status run(struct trainer *trainer)
     tell_start(trainer);
     TRY(run_steps(trainer));
     if (trainer->config.sample_tokens > 0) TRY(trainer_sample(trainer));
-    if (trainer->observer->ledger == NULL) return STATUS_OK;
     struct ledger ledger;
     struct gpt2_memory memory = gpt2_memory(&trainer->params, &trainer->run);
     TRY(stage_synchronize(trainer->stage));
     ledger_read(&ledger, &trainer->events, &trainer->start, &memory, trainer->stage);
-    trainer->observer->ledger(trainer->observer->context, &ledger);
+    TRY(ledger_agree(&ledger, trainer->bootstrap));
+    if (trainer->observer->ledger != NULL)
+        trainer->observer->ledger(trainer->observer->context, &ledger);
     return STATUS_OK;
 }
 

@@ -37,21 +37,54 @@ for ((i = 0; i < 800; i++)); do echo "the ring sends chunk $((i * 7 % 11)) to ev
 expect 0 "# sample: 30 tokens" "measured and predicted: OK" "2 by shm" "L1 NH2 C16 V256" -- \
     "$program" train --ranks 2 --data "$dir/text" $small --steps 8 --sample 30 --prompt "the " --transport shm --json "$dir/whole"
 [ "$(grep -c '^{"step":' "$dir/whole")" -eq 8 ] || fail "expected 8 lines of steps in JSON"
-for key in step loss lr norm tokens_per_s step_ms wait_ms skipped; do
+for key in step loss lr norm tokens_per_s step_ms wait_ms skipped loss_scale held sent received predicted_sent; do
     [ "$(grep -c "\"$key\":" "$dir/whole")" -eq 8 ] || fail "key $key is not on every line of a step"
 done
 tail -n 1 "$dir/whole" | grep -q '^{"ledger":{.*"all_reduce_sent":{"measured":\([0-9]*\),"predicted":\1}.*"ok":true}$' ||
     fail "the last line is no ledger with equal numbers: $(tail -n 1 "$dir/whole")"
 grep '"step":8,' "$dir/whole" | grep -q val_loss || fail "no validation loss at the end"
 
-# ---- stopped and resumed, over tcp: the same bits ----
+# ---- every stage: the same losses; each step's bytes are those predicted ----
 numbers() { sed -n 's/.*"step":\([0-9]*\),"loss":\([^,]*\),.*"norm":\([^,]*\),.*/\1 \2 \3/p' "$@"; }
+numbers "$dir/whole" >"$dir/once"
+stage() {
+    local number=$1
+    shift
+    expect 0 "measured and predicted: OK on all ranks" "stage  $number:" "$@" -- \
+        "$program" train --ranks 2 --data "$dir/text" $small --steps 8 --stage "$number" --json "$dir/stage" "${flags[@]}"
+    numbers "$dir/stage" | cmp -s - "$dir/once" || fail "stage $number gives other losses than stage 0"
+    sed -n 's/.*"sent":\({[^}]*}\),"received":{[^}]*},"predicted_sent":\({[^}]*}\)}$/\1 \2/p' "$dir/stage" >"$dir/bytes"
+    awk '$1 != $2 || $1 !~ /"all_gather":[1-9]/ { exit 1 } END { exit NR != 8 }' "$dir/bytes" ||
+        fail "stage $number: bytes of steps differ from what is predicted: $(cat "$dir/bytes")"
+}
+flags=()
+stage 1 "weights whole, gradients whole, optimizer 1/2" "the paper's 2Ψ"
+stage 2 "weights whole, gradients 1/2, optimizer 1/2" "the paper's 2Ψ"
+flags=(--gather broadcast --checkpoint-activations full)
+stage 3 "weights 1/2, gradients 1/2, optimizer 1/2" "the paper's 3Ψ" "computed again" broadcast_sent
+expect 0 "2 groups of 2 ranks" "weights bfloat16 with a float32 master copy, gradients bfloat16, summed in float32" OK -- \
+    "$program" train --ranks 4 --shard-group 2 --stage 3 --dtype bfloat16 --reduce-dtype float32 --data "$dir/text" $small --steps 2
+expect 0 "as done, 4Ψ(N-1)/N" OK -- "$program" train --ranks 2 --stage 2 --accumulate 3 --data "$dir/text" $small --steps 2
+expect 0 "gradients whole" OK -- \
+    "$program" train --ranks 2 --stage 2 --accumulate 3 --unsharded-accumulation --data "$dir/text" $small --steps 2
+
+# ---- float16: steps that overflow are skipped and marked; at the floor it is over (T5) ----
+half="--dtype float16 --data $dir/text $small --json $dir/half"
+expect 0 "skipped: the gradient overflowed" scale OK -- \
+    "$program" train --ranks 2 --stage 2 $half --steps 30 --loss-scale 1099511627776 --loss-scale-interval 2
+grep -q '"step":1,.*"norm":null,.*"skipped":1,"loss_scale":1099511627776,' "$dir/half" || fail "step 1 was not skipped: $(head -n 1 "$dir/half")"
+grep -q '"step":2,.*"loss_scale":549755813888,' "$dir/half" || fail "the loss scale was not halved"
+grep '"step":30,' "$dir/half" | grep -q '"skipped":0,' || fail "the loss scale did not settle"
+expect 1 "rank 0/2" "rank 1/2" "lowest loss scale" -- \
+    "$program" train --ranks 2 $half --steps 30 --loss-scale 1099511627776 --loss-scale-floor 274877906944
+[ "$(grep -c '"skipped":1,' "$dir/half")" -eq 2 ] || fail "expected two steps before the floor: $(cat "$dir/half")"
+
+# ---- stopped and resumed, over tcp: the same bits ----
 expect 0 "checkpoint of step 5" -- \
     "$program" train --ranks 2 --data "$dir/text" $small --steps 8 --stop-at 5 --checkpoint "$dir/run" --json "$dir/first" --transport tcp
 expect 0 "resumed after step 5" -- \
     "$program" train --ranks 2 --data "$dir/text" $small --steps 8 --resume "$dir/run" --json "$dir/rest" --no-overlap --bucket-bytes 1K
 numbers "$dir/first" "$dir/rest" >"$dir/parts"
-numbers "$dir/whole" >"$dir/once"
 cmp -s "$dir/parts" "$dir/once" || { fail "a resumed run differs from an uninterrupted one"; diff "$dir/parts" "$dir/once"; }
 
 # ---- T8: bad data files, told by every rank ----
@@ -78,7 +111,14 @@ refused() {
 }
 refused "--data" -- "$program" train --ranks 2
 refused "--stage" 0 3 -- "$program" train --data "$dir/text" --stage 4
-refused "--dtype" float32 -- "$program" train --data "$dir/text" --dtype bfloat16
+refused "--dtype" float32 bfloat16 float16 -- "$program" train --data "$dir/text" --dtype int8
+refused "gradient dtype is float16" bfloat16 -- "$program" train --data "$dir/text" --dtype bfloat16 --gradient-dtype float16
+refused "reduce dtype is bfloat16" float32 -- "$program" train --data "$dir/text" --reduce-dtype bfloat16
+refused "--gather" broadcast -- "$program" train --data "$dir/text" --gather ring
+refused "stage is 2" -- "$program" train --data "$dir/text" --stage 2 --gather broadcast
+refused "--checkpoint-activations" none full -- "$program" train --data "$dir/text" --checkpoint-activations some
+refused "stage 1" -- "$program" train --data "$dir/text" --stage 1 --unsharded-accumulation
+refused "loss scale" floor -- "$program" train --data "$dir/text" --loss-scale 2 --loss-scale-floor 4
 refused "--model" nano gpt2-124m -- "$program" train --data "$dir/text" --model giant
 refused "heads is 3" -- "$program" train --data "$dir/text" --heads 3
 refused "seq is 129" 128 -- "$program" train --data "$dir/text" --seq 129
@@ -86,7 +126,7 @@ refused "--lr" -- "$program" train --data "$dir/text" --lr fast
 refused "stop at 9" -- "$program" train --data "$dir/text" --steps 8 --stop-at 9
 refused "checkpoints are asked for" -- "$program" train --data "$dir/text" --checkpoint-every 2
 refused "\"$dir/text\"" -- "$program" train "$dir/text"
-expect 0 "--checkpoint" "Example:" gpt2-1558m -- "$program" train --help
+expect 0 "--checkpoint" "Examples:" "--loss-scale-floor" gpt2-1558m -- "$program" train --help
 
 # ---- no room for a checkpoint: an error, and the one before is whole ----
 (

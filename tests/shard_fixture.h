@@ -30,6 +30,10 @@ struct rank_record {
     int sample_count;
     int32_t sample[256];
     struct ledger ledger;
+    int step_differences; /* collectives whose bytes of a step were not those predicted */
+    uint64_t step_sent;   /* by all steps, where there is a step_ledger */
+    int skipped;          /* steps */
+    double loss_scale;    /* of the last step */
 };
 
 struct job_record {
@@ -49,6 +53,12 @@ static void fixture_start(void *context, const struct train_start *start)
 static void fixture_step(void *context, const struct train_report *report)
 {
     struct rank_record *record = context;
+    for (int c = 0; c < COLLECTIVE_COUNT; c++) {
+        record->step_differences += report->ledger.sent[c] != report->ledger.predicted_sent[c];
+        record->step_sent += report->ledger.sent[c];
+    }
+    record->skipped += report->skipped;
+    record->loss_scale = report->loss_scale;
     if (record->steps == FIXTURE_STEPS) return;
     record->loss[record->steps] = report->loss;
     record->norm[record->steps++] = report->norm;

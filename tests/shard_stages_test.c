@@ -75,6 +75,8 @@ static void check_ledger(const struct job_record *record, const char *what)
                 (unsigned long long)entry->measured, (unsigned long long)entry->predicted);
         }
         CHECK(ledger->ok && ledger->count >= MEMORY_TAG_COUNT);
+        CHECK(ledger->nranks == record->nranks && ledger->differing_ranks == 0);
+        CHECK_MSG(record->rank[r].step_differences == 0, "%s: rank %d: steps differ", what, r);
     }
 }
 
@@ -89,7 +91,9 @@ static void run_and_compare(struct job_record *expected, struct state *expected_
     snprintf(name, sizeof name, "run-%d", runs++);
     fixture_file(directory, name);
     config.checkpoint_dir = directory;
+    config.step_ledger = runs % 2 == 0;
     run_good_job(&found, &config, nranks, "shm");
+    CHECK((found.rank[0].step_sent > 0) == (config.step_ledger && nranks > 1));
     check_ledger(&found, what);
     int files = config.shard_group > 0 ? config.shard_group : nranks;
     struct state state = read_state(directory, (int)config.steps, files);

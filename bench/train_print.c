@@ -1,0 +1,200 @@
+/* train_print: see train_print.h. */
+#include "bench/train_print.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "verbs/clock.h"
+
+#define PRINT_EVERY_NS ((int64_t)500 * 1000000)
+
+/* ---- what is about to run ---- */
+
+/* "weights whole, gradients and optimizer 1/4" */
+static void print_keeps(const struct train_start *start)
+{
+    const struct stage_keeps *keeps = &start->keeps;
+    const struct {
+        const char *name;
+        enum keep keep;
+    } kept[] = {{"weights", keeps->weights}, {"gradients", keeps->gradients},
+        {"optimizer", keeps->optimizer}};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        printf("%s %s ", i > 0 ? "," : "", kept[i].name);
+        if (kept[i].keep == KEEP_ALL) printf("whole");
+        else printf("1/%d", start->shard_group);
+    }
+}
+
+static void print_held(const struct train_start *start)
+{
+    uint64_t total = 0;
+    printf("# holds ");
+    for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++) {
+        total += start->held_bytes[tag];
+        if (start->held_bytes[tag] > 0)
+            printf(" %s %.2f,", memory_tag_name((enum memory_tag)tag),
+                (double)start->held_bytes[tag] * 0x1p-20);
+    }
+    printf(" together %.2f MiB a rank, and what the ring needs\n", (double)total * 0x1p-20);
+}
+
+static void print_dtypes(const struct train_printer *printer)
+{
+    const struct train_config *config = &printer->options->config;
+    bool narrow = config->dtype != DTYPE_FLOAT32;
+    printf("# dtype  weights %s%s, gradients %s", dtype_name(config->dtype),
+        narrow ? " with a float32 master copy" : "", dtype_name(config->gradient_dtype));
+    if (config->reduce_dtype != config->gradient_dtype)
+        printf(", summed in %s", dtype_name(config->reduce_dtype));
+    printf("%s\n", config->recompute ? "; activations of blocks are computed again" : "");
+}
+
+static void print_start(void *context, const struct train_start *start)
+{
+    struct train_printer *printer = context;
+    const struct gpt2_config *model = &start->params->config;
+    printer->first_step = start->first_step;
+    printer->last_step = start->last_step;
+    printer->start_ns = clock_ns();
+    printer->scales = printer->options->config.gradient_dtype == DTYPE_FLOAT16;
+    if (printer->job->rank != 0) return;
+    printf("# model  %s: %.2f M parameters, L%d NH%d C%d V%d, T up to %d\n",
+        printer->options->model, (double)start->params->elements * 1e-6, model->layers,
+        model->heads, model->channels, model->vocab, model->max_t);
+    printf("# data   %" PRIu64 " tokens to train on, %" PRIu64 " held out, %s\n",
+        start->train_tokens, start->validation_tokens,
+        start->text ? "bytes of text" : "token shards");
+    printf("# ranks  %d by %s, %" PRIu64 " tokens a step\n", start->nranks, start->transport,
+        start->tokens_per_step);
+    printf("# stage  %d:", printer->options->config.stage);
+    print_keeps(start);
+    if (start->shard_group < start->nranks)
+        printf("; %d groups of %d ranks", start->nranks / start->shard_group, start->shard_group);
+    putchar('\n');
+    print_dtypes(printer);
+    print_held(start);
+    if (start->first_step > 0) printf("# resumed after step %" PRIu64 "\n", start->first_step);
+    printf("#    step      loss        lr      norm    tokens/s   step ms   waiting      left%s\n",
+        printer->scales ? "     scale" : "");
+}
+
+/* ---- steps ---- */
+
+/* JSON has no infinity and no NaN. */
+static void print_number(FILE *json, const char *name, double value)
+{
+    if (isfinite(value)) fprintf(json, ",\"%s\":%.17g", name, value);
+    else fprintf(json, ",\"%s\":null", name);
+}
+
+static void print_step_json(FILE *json, const struct train_report *report)
+{
+    fprintf(json, "{\"step\":%" PRIu64, report->step);
+    print_number(json, "loss", report->loss);
+    fprintf(json, ",\"lr\":%.9g", (double)report->lr);
+    print_number(json, "norm", report->norm);
+    fprintf(json,
+        ",\"tokens_per_s\":%.1f,\"step_ms\":%.3f,\"wait_ms\":%.3f,\"skipped\":%d,"
+        "\"loss_scale\":%.17g",
+        report->tokens_per_s, report->step_ms, report->wait_ms, report->skipped,
+        report->loss_scale);
+    if (report->validated) print_number(json, "val_loss", report->validation_loss);
+    train_print_step_ledger(json, &report->ledger);
+    fputs("}\n", json);
+    fflush(json);
+}
+
+/* "1:02:03" or "2:03". */
+static void duration(char text[32], double seconds)
+{
+    int64_t s = (int64_t)(seconds + 0.5);
+    if (s >= 3600)
+        snprintf(text, 32, "%" PRId64 ":%02d:%02d", s / 3600, (int)(s / 60 % 60), (int)(s % 60));
+    else snprintf(text, 32, "%d:%02d", (int)(s / 60), (int)(s % 60));
+}
+
+static void print_row(const struct train_printer *printer, const struct train_report *report)
+{
+    char left[32];
+    uint64_t done = report->step - printer->first_step;
+    double per_step = (double)(printer->printed_ns - printer->start_ns) * 1e-9 / (double)done;
+    duration(left, per_step * (double)(printer->last_step - report->step));
+    printf("%9" PRIu64 "  %8.4f  %8.2e  %8.3f  %10.0f  %8.1f  %7.1f%%  %8s", report->step,
+        report->loss, (double)report->lr, report->norm, report->tokens_per_s, report->step_ms,
+        100.0 * report->wait_ms / report->step_ms, left);
+    if (printer->scales) printf("  %8g", report->loss_scale);
+    printf("%s\n", report->skipped ? "  skipped: the gradient overflowed" : "");
+}
+
+static void print_summary(const struct train_printer *printer, const struct train_report *report)
+{
+    uint64_t steps = printer->last_step - printer->first_step - 1;
+    double tokens = report->tokens_per_s * report->step_ms * 1e-3; /* of one step */
+    if (steps == 0) return;
+    printf("# mean of all steps but the first: %.2f ms, %.0f tokens/s\n",
+        printer->step_ms / (double)steps, tokens * (double)steps / (printer->step_ms * 1e-3));
+}
+
+static void print_step(void *context, const struct train_report *report)
+{
+    struct train_printer *printer = context;
+    if (printer->job->rank != 0) return;
+    if (printer->job->json != NULL) print_step_json(printer->job->json, report);
+    int64_t now = clock_ns();
+    bool first = report->step == printer->first_step + 1, last = report->step == printer->last_step;
+    bool special = first || last || report->validated || report->skipped;
+    if (!first) printer->step_ms += report->step_ms;
+    if (!special && now - printer->printed_ns < PRINT_EVERY_NS) return;
+    printer->printed_ns = now;
+    print_row(printer, report);
+    if (report->validated)
+        printf("# validation after step %" PRIu64 ": %.4f nats per token\n", report->step,
+            report->validation_loss);
+    if (last) print_summary(printer, report);
+}
+
+/* ---- the rest ---- */
+
+static void print_saved(void *context, const char *directory, uint64_t step)
+{
+    struct train_printer *printer = context;
+    if (printer->job->rank == 0) printf("# checkpoint of step %" PRIu64 ": %s\n", step, directory);
+}
+
+static void print_byte(int32_t byte)
+{
+    if (byte == '\n' || byte == '\t' || (byte >= 0x20 && byte < 0x7f)) putchar(byte);
+    else printf("\\x%02x", (unsigned)byte);
+}
+
+static void print_sample(
+    void *context, const int32_t *tokens, int count, int prompt_count, bool text)
+{
+    struct train_printer *printer = context;
+    if (printer->job->rank != 0) return;
+    printf("# sample: %d tokens after a prompt of %d\n", count - prompt_count, prompt_count);
+    for (int i = 0; i < count; i++) {
+        if (text) print_byte(tokens[i]);
+        else printf("%s%" PRId32, i == 0 ? "" : " ", tokens[i]);
+    }
+    putchar('\n');
+}
+
+static void print_ledger(void *context, const struct ledger *ledger)
+{
+    struct train_printer *printer = context;
+    if (printer->job->rank == 0) train_print_ledger(ledger, printer->job->json);
+}
+
+struct train_observer train_printer_observer(struct train_printer *printer)
+{
+    return (struct train_observer){
+        .context = printer,
+        .start = print_start,
+        .step = print_step,
+        .saved = print_saved,
+        .sample = print_sample,
+        .ledger = print_ledger,
+    };
+}

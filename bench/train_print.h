@@ -1,0 +1,26 @@
+/* train_print: what `ringzero train` prints: on rank 0, for people on standard output, and as JSON.
+ */
+#ifndef BENCH_TRAIN_PRINT_H
+#define BENCH_TRAIN_PRINT_H
+
+#include "bench/job.h"
+#include "bench/train_options.h"
+
+struct train_printer {
+    const struct train_options *options;
+    struct job *job;
+    uint64_t first_step, last_step;
+    int64_t start_ns;   /* of the first step */
+    int64_t printed_ns; /* the last line */
+    bool scales;        /* there is a loss scale to show */
+    double step_ms;     /* of all steps but the first, which touches memory for the first time */
+};
+
+/* What train() calls; the printer outlives it. */
+struct train_observer train_printer_observer(struct train_printer *printer);
+
+/* train_ledger.c: the object of a step's ledger without its braces, and the ledger at the end. */
+void train_print_step_ledger(FILE *json, const struct ledger_step *step);
+void train_print_ledger(const struct ledger *ledger, FILE *json);
+
+#endif
