@@ -50,6 +50,65 @@ static void check_memory(struct device *device)
     CHECK(strstr(status_text(), "optimizer") != NULL && memory_account_read(device).now[MEMORY_OPTIMIZER] == 0);
 }
 
+/* To the byte, over all tags; refused, nothing is held; what is given back may be had again. */
+static void check_limit(struct device *device)
+{
+    struct span a, b;
+    device_limit(device, 1000);
+    CHECK_OK(memory_alloc(&a, 600, MEMORY_WEIGHTS, device));
+    CHECK_STATUS(memory_alloc(&b, 401, MEMORY_ACTIVATIONS, device), STATUS_SYSTEM);
+    const char *const words[] = {"activations", "401", "600", "1000", "weights 600", "stage"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        CHECK_MSG(strstr(status_text(), words[i]) != NULL, "%s lacks \"%s\"", status_text(), words[i]);
+    CHECK(b.ptr == NULL && memory_account_read(device).now[MEMORY_ACTIVATIONS] == 0);
+    CHECK_OK(memory_reserve(device, MEMORY_COMMUNICATION, 400));
+    CHECK_STATUS(memory_reserve(device, MEMORY_COMMUNICATION, 1), STATUS_SYSTEM);
+    CHECK_STATUS(memory_reserve(device, MEMORY_COMMUNICATION, UINT64_MAX), STATUS_SYSTEM);
+    memory_count(device, MEMORY_COMMUNICATION, 50); /* there already: counted beyond the limit */
+    CHECK(memory_account_read(device).now[MEMORY_COMMUNICATION] == 450);
+    CHECK_STATUS(memory_alloc(&b, 1, MEMORY_GRADIENTS, device), STATUS_SYSTEM);
+    memory_count(device, MEMORY_COMMUNICATION, -450);
+    CHECK_OK(memory_alloc(&b, 400, MEMORY_GRADIENTS, device));
+    memory_free(&a, MEMORY_WEIGHTS, device);
+    memory_free(&b, MEMORY_GRADIENTS, device);
+    device_limit(device, 0);
+    CHECK_OK(memory_alloc(&a, 5000, MEMORY_WEIGHTS, device));
+    memory_free(&a, MEMORY_WEIGHTS, device);
+}
+
+struct taker {
+    pthread_t thread;
+    struct device *device;
+    uint64_t had; /* bytes */
+};
+
+static void *take_all(void *argument)
+{
+    struct taker *taker = argument;
+    for (int i = 0; i < 1000; i++)
+        if (memory_reserve(taker->device, MEMORY_COMMUNICATION, 7) == STATUS_OK) taker->had += 7;
+    return NULL;
+}
+
+/* Four threads ask for 28,000 bytes of 10,000 together, seven at a time. */
+static void check_limit_of_threads(struct device *device)
+{
+    struct taker taker[4] = {0};
+    uint64_t all = 0;
+    device_limit(device, 10000);
+    for (int i = 0; i < 4; i++) {
+        taker[i].device = device;
+        CHECK(pthread_create(&taker[i].thread, NULL, take_all, &taker[i]) == 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(taker[i].thread, NULL);
+        all += taker[i].had;
+    }
+    CHECK(all == 9996 && memory_account_read(device).now[MEMORY_COMMUNICATION] == 9996);
+    memory_count(device, MEMORY_COMMUNICATION, -9996);
+    device_limit(device, 0);
+}
+
 static void check_order(struct device *device)
 {
     struct stream *stream;
@@ -203,6 +262,8 @@ int main(void)
     CHECK_STATUS(device_open(&device, "cuda"), STATUS_INVALID);
     CHECK_OK(device_open(&device, "host"));
     check_memory(device);
+    check_limit(device);
+    check_limit_of_threads(device);
     check_order(device);
     check_failure(device);
     check_events(device);

@@ -89,19 +89,29 @@ struct device {
     const struct device_ops *ops;
     int index;
     struct memory_account account;
+    uint64_t held_bytes;  /* of all tags together. Used through __atomic builtins, as the account is */
+    uint64_t limit_bytes; /* of them; 0: none */
 };
 
 /* Opens a device by name: "host". errors: INVALID for any other name. Close with device_close(); NULL is accepted. */
 MUST_CHECK enum status device_open(struct device **device, const char *name);
 void device_close(struct device *device);
 
+/* From now on all tags together may hold at most `bytes`; 0: no limit, as after opening. What is held already stays. Before
+ * other threads use the device. */
+void device_limit(struct device *device, uint64_t bytes);
+
 /* Zeroed memory, aligned to 64 bytes (2 MiB and backed by huge pages where large), counted under tag. bytes may be 0: ptr is
  * then NULL. *span is yours until memory_free(), which accepts a zeroed span and zeroes the one it frees.
- * errors: SYSTEM when there is no memory, naming the tag and the bytes. threads: any. */
+ * errors: SYSTEM when there is no memory, naming the tag and the bytes, or when the device's limit would be passed, naming
+ * what is held too; nothing is then held. threads: any. */
 MUST_CHECK enum status memory_alloc(struct span *span, size_t bytes, enum memory_tag tag, struct device *device);
 void memory_free(struct span *span, enum memory_tag tag, struct device *device);
 
-/* Counts bytes that come from elsewhere (a shared segment) and are held for this device's rank. threads: any. */
+/* Counts bytes that come from elsewhere (a shared segment) and are held for this device's rank. memory_reserve() before they
+ * are fetched, if the limit leaves room for them: errors: SYSTEM, as memory_alloc(). memory_count() where they are there
+ * already, limit or not, or (negative) are given back. threads: any. */
+MUST_CHECK enum status memory_reserve(struct device *device, enum memory_tag tag, uint64_t bytes);
 void memory_count(struct device *device, enum memory_tag tag, int64_t bytes);
 
 /* A consistent copy of the counters. threads: any. */

@@ -55,6 +55,7 @@ _Static_assert(sizeof(struct shm_offer) <= EDGE_OFFER_BYTES, "the offer fits");
 struct shm_edge {
     unsigned char *segment;
     size_t bytes;
+    bool counted; /* consumer: the bytes are in the device's account */
     uint64_t nonce;
     int fd;               /* consumer, until the producer has attached; else -1 */
     uint64_t closed_head; /* producer: its head until it has attached */
@@ -125,8 +126,9 @@ static enum status create_segment(struct shm_edge *shm, const struct edge_config
 static enum status shm_offer_consumer(struct edge *edge, struct shm_offer *offer)
 {
     struct shm_edge *shm = edge->state;
+    TRY(memory_reserve(edge->config.device, MEMORY_COMMUNICATION, shm->bytes));
+    shm->counted = true;
     TRY(create_segment(shm, &edge->config));
-    memory_count(edge->config.device, MEMORY_COMMUNICATION, (int64_t)shm->bytes);
     if (getrandom(&shm->nonce, sizeof shm->nonce, 0) != (ssize_t)sizeof shm->nonce)
         return FAIL(STATUS_SYSTEM, "getrandom failed: %s", strerror(errno));
     struct segment_head *head = (struct segment_head *)shm->segment;
@@ -235,11 +237,8 @@ static void shm_close(struct edge *edge)
     if (shm == NULL) return;
     bell_detach(edge->peer_bell);
     if (shm->fd >= 0) close(shm->fd);
-    if (shm->segment != NULL) {
-        munmap(shm->segment, shm->bytes);
-        if (edge->config.side == EDGE_CONSUMER)
-            memory_count(edge->config.device, MEMORY_COMMUNICATION, -(int64_t)shm->bytes);
-    }
+    if (shm->segment != NULL) munmap(shm->segment, shm->bytes);
+    if (shm->counted) memory_count(edge->config.device, MEMORY_COMMUNICATION, -(int64_t)shm->bytes);
     free(shm);
     edge->state = NULL;
 }
