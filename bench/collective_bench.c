@@ -2,7 +2,8 @@
  *
  * A row is one size: the operation is checked (every element of the output, beyond it, and that the input of an
  * out-of-place call stayed), then timed, out of place and in place. Its time is the mean of -n operations in a
- * row, of the slowest rank; with -I each operation is timed by itself.
+ * row, of the slowest rank; with -I each operation is timed by itself. With -m a group of operations takes the place
+ * of one, and what is told of its time is divided by their number.
  *
  *   size    of the whole array, also where count is one rank's part
  *   algbw   size / time
@@ -35,6 +36,7 @@ struct bench {
     struct job *job;
     struct limit limit;
     struct call_buffers buffers;
+    size_t stride_bytes;      /* in them, from one operation of a group to the next */
     double *times_ns;         /* [iterations] of one measurement; NULL: only their sum is wanted */
     uint64_t predicted_bytes; /* of all operations so far */
     uint64_t wrong;
@@ -60,7 +62,7 @@ static double bus_factor(enum collective collective, int nranks)
     return collective_has_parts(collective) ? (n - 1) / n : 1;
 }
 
-/* Times -n operations, as one and, where wanted, one by one; *us is their mean. With a barrier before each (-z)
+/* Times -n operations (or groups), as one and, where wanted, one by one; *us is their mean. With a barrier before each (-z)
  * only what lies between barriers counts, of the rank that was slowest in each. */
 static enum status time_operations(double *us, struct statistics *each, struct bench *bench,
     const struct call *call, const struct call_place *place)
@@ -72,9 +74,9 @@ static enum status time_operations(double *us, struct statistics *each, struct b
         if (options->blocking) TRY(ring_barrier(job->comm, NULL));
         int64_t began = bench->times_ns != NULL ? clock_ns() : 0;
         TRY(call_run(call, place, job));
-        if (bench->times_ns != NULL) bench->times_ns[i] = (double)(clock_ns() - began);
+        if (bench->times_ns != NULL) bench->times_ns[i] = (double)(clock_ns() - began) / call->group;
     }
-    *us = (double)(clock_ns() - start) / 1e3 / options->iterations;
+    *us = (double)(clock_ns() - start) / 1e3 / options->iterations / call->group;
     TRY(job_max(us, job));
     if (bench->times_ns != NULL) TRY(statistics_of_slowest(each, bench->times_ns, options->iterations, job));
     if (options->blocking) *us = each->mean_us;
@@ -94,9 +96,9 @@ static enum status measure(
         measurement->wrong += (int64_t)wrong;
         bench->wrong += wrong;
     }
-    struct call_place place = call_place(call, in_place, &bench->buffers, job);
+    struct call_place place = call_place(call, 0, in_place, &bench->buffers, job);
     /* In place a sum feeds the next: of zeros it stays zero, else it would grow without end. */
-    memset(bench->buffers.b.ptr, 0, bytes);
+    memset(bench->buffers.b.ptr, 0, (size_t)(call->group - 1) * call->stride_bytes + bytes);
     /* Every size warms up by itself: it touches its pages, and the ring learns how to write its slots. */
     for (int i = 0; i < options->warmups; i++) TRY(operate(bench, call, &place));
     bench->predicted_bytes += (uint64_t)options->iterations * call_predict_sent_bytes(call, job);
@@ -133,6 +135,7 @@ static enum status measure_row(struct bench *bench, const struct call *call)
         .type = nccl_type_name(call->dtype),
         .redop = with_op ? nccl_op_name(call->redop) : "none",
         .root = call->root,
+        .group = call->group,
         .each = bench->options->each,
         .in_place = {.time_us = -1, .wrong = -1},
         .reduce_dtype = bench->options->reduce_dtype_given ? reduce_dtype_name(call->reduce_dtype) : NULL,
@@ -185,7 +188,9 @@ static enum status sweep_all(struct bench *bench)
                 .dtype = (enum dtype)d,
                 .redop = (enum redop)o,
                 .reduce_dtype = options->reduce_dtype,
-                .root = options->root};
+                .root = options->root,
+                .group = options->group,
+                .stride_bytes = bench->stride_bytes};
             if (options->dtypes[d] && wanted) TRY(sweep_roots(bench, call));
         }
     return STATUS_OK;
@@ -227,7 +232,7 @@ static enum status sweep_and_plot(struct bench *bench)
 static enum status run_traced(struct bench *bench, struct trace *trace)
 {
     struct job *job = bench->job;
-    struct call_place place = call_place(&bench->last, false, &bench->buffers, job);
+    struct call_place place = call_place(&bench->last, 0, false, &bench->buffers, job);
     TRY(operate(bench, &bench->last, &place));
     TRY(ring_barrier(job->comm, NULL));
     ring_comm_trace(job->comm, trace);
@@ -268,13 +273,11 @@ fail:
 static void print_title(const struct bench_options *options)
 {
     printf("# ringzero %s: %s%s minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d "
-           "validation: %d\n",
+           "agg iters: %d validation: %d\n",
         RINGZERO_VERSION, collective_title(options),
-        options->algorithm == ALGORITHM_NAIVE ? " as Reduce + "
-                                                "Broadcast"
-                                              : "",
-        options->min_bytes, options->max_bytes, options->factor > 1 ? options->factor : options->step_bytes,
-        options->factor > 1 ? "factor" : "bytes", options->warmups, options->iterations, options->checks);
+        options->algorithm == ALGORITHM_NAIVE ? " as Reduce + Broadcast" : "", options->min_bytes, options->max_bytes,
+        options->factor > 1 ? options->factor : options->step_bytes, options->factor > 1 ? "factor" : "bytes",
+        options->warmups, options->iterations, options->group, options->checks);
 }
 
 /* I4, and every element right. */
@@ -298,7 +301,7 @@ static enum status run_with_buffers(struct bench *bench)
 {
     const struct bench_options *options = bench->options;
     struct job *job = bench->job;
-    size_t limit_bytes = bench->buffers.a.bytes - CALL_GUARD_BYTES;
+    size_t limit_bytes = bench->stride_bytes - CALL_GUARD_BYTES;
     if (limit_bytes > LIMIT_MOST_BYTES) limit_bytes = LIMIT_MOST_BYTES;
     ring_comm_set_premul(job->comm, pattern_scalar(job->rank));
     ring_comm_set_reduce_dtype(job->comm, options->reduce_dtype);
@@ -318,20 +321,33 @@ static enum status run_with_buffers(struct bench *bench)
     return judge(bench);
 }
 
+/* Each operation of a group has its place: the largest array and its guard, in whole cache lines. */
+static enum status size_buffers(size_t *bytes, struct bench *bench)
+{
+    const struct bench_options *options = bench->options;
+    size_t largest = options->max_bytes, group = (size_t)options->group;
+    if (largest < LIMIT_LEAST_BUFFER_BYTES) largest = LIMIT_LEAST_BUFFER_BYTES;
+    bench->stride_bytes = (largest / 64 + 1) * 64 + CALL_GUARD_BYTES;
+    if (__builtin_mul_overflow(bench->stride_bytes, group, bytes))
+        return FAIL(STATUS_INVALID, "-e is %zu bytes and -m %zu, more together than memory can hold: choose smaller ones",
+            largest, group);
+    return STATUS_OK;
+}
+
 static enum status run_bench(struct job *job, void *argument)
 {
     struct bench bench = {.options = argument, .job = job};
     const struct bench_options *options = bench.options;
-    size_t bytes = options->max_bytes;
-    if (bytes < LIMIT_LEAST_BUFFER_BYTES) bytes = LIMIT_LEAST_BUFFER_BYTES;
+    size_t bytes;
     enum status status = STATUS_OK;
+    TRY(size_buffers(&bytes, &bench));
     if (options->each || options->blocking) {
         bench.times_ns = calloc((size_t)options->iterations, sizeof *bench.times_ns);
         if (bench.times_ns == NULL)
             return FAIL(STATUS_SYSTEM, "no memory for %d times: choose a smaller -n", options->iterations);
     }
-    TRY_GOTO(memory_alloc(&bench.buffers.a, bytes + CALL_GUARD_BYTES, MEMORY_WORKSPACE, job->device));
-    TRY_GOTO(memory_alloc(&bench.buffers.b, bytes + CALL_GUARD_BYTES, MEMORY_WORKSPACE, job->device));
+    TRY_GOTO(memory_alloc(&bench.buffers.a, bytes, MEMORY_WORKSPACE, job->device));
+    TRY_GOTO(memory_alloc(&bench.buffers.b, bytes, MEMORY_WORKSPACE, job->device));
     TRY_GOTO(run_with_buffers(&bench));
 fail:
     memory_free(&bench.buffers.a, MEMORY_WORKSPACE, job->device);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 struct call_place call_place(
-    const struct call *call, bool in_place, const struct call_buffers *buffers, const struct job *job)
+    const struct call *call, int k, bool in_place, const struct call_buffers *buffers, const struct job *job)
 {
     enum collective collective = call->collective;
     size_t part = call->count * dtype_bytes(call->dtype);
@@ -12,11 +12,11 @@ struct call_place call_place(
     bool sends_part = collective == COLLECTIVE_ALL_GATHER || collective == COLLECTIVE_GATHER;
     bool receives_part = collective == COLLECTIVE_REDUCE_SCATTER || collective == COLLECTIVE_SCATTER;
     size_t send = sends_part ? part : whole, recv = receives_part ? part : whole,
-           own = part * (size_t)job->rank;
+           own = part * (size_t)job->rank, at = (size_t)k * call->stride_bytes;
     return (struct call_place){
-        .send = span_part(in_place ? buffers->b : buffers->a, in_place && send < whole ? own : 0, send),
-        .recv = span_part(buffers->b, in_place && recv < whole ? own : 0, recv),
-        .guard = span_part(buffers->b, in_place ? whole : recv, CALL_GUARD_BYTES),
+        .send = span_part(in_place ? buffers->b : buffers->a, at + (in_place && send < whole ? own : 0), send),
+        .recv = span_part(buffers->b, at + (in_place && recv < whole ? own : 0), recv),
+        .guard = span_part(buffers->b, at + (in_place ? whole : recv), CALL_GUARD_BYTES),
     };
 }
 
@@ -27,7 +27,15 @@ static enum status run_naive(const struct call *call, const struct call_place *p
     return ring_broadcast(place->recv, place->recv, call->count, call->dtype, 0, comm, NULL);
 }
 
-enum status call_run(const struct call *call, const struct call_place *place, const struct job *job)
+/* Inside a group already: ring_send_recv() would open one. */
+static enum status send_and_receive(
+    const struct call *call, const struct call_place *place, int to, int from, struct ring_comm *comm)
+{
+    TRY(ring_send(place->send, call->count, call->dtype, to, comm, NULL));
+    return ring_recv(place->recv, call->count, call->dtype, from, comm, NULL);
+}
+
+static enum status run_one(const struct call *call, const struct call_place *place, const struct job *job)
 {
     struct ring_comm *comm = job->comm;
     struct span recv = place->recv, send = place->send;
@@ -45,7 +53,9 @@ enum status call_run(const struct call *call, const struct call_place *place, co
     case COLLECTIVE_SCATTER: return ring_scatter(recv, send, count, dtype, call->root, comm, NULL);
     case COLLECTIVE_GATHER: return ring_gather(recv, send, count, dtype, call->root, comm, NULL);
     case COLLECTIVE_ALL_TO_ALL: return ring_all_to_all(recv, send, count, dtype, comm, NULL);
-    case COLLECTIVE_SEND: return ring_send_recv(recv, count, before, send, count, next, dtype, comm, NULL);
+    case COLLECTIVE_SEND:
+        if (call->group > 1) return send_and_receive(call, place, next, before, comm);
+        return ring_send_recv(recv, count, before, send, count, next, dtype, comm, NULL);
     case COLLECTIVE_RECV:
     case COLLECTIVE_BARRIER:
     case COLLECTIVE_COUNT: break;
@@ -53,14 +63,29 @@ enum status call_run(const struct call *call, const struct call_place *place, co
     return FAIL(STATUS_INVALID, "bench: collective %d is none that can be measured", (int)call->collective);
 }
 
+enum status call_run(const struct call *call, const struct call_place *place, const struct job *job)
+{
+    if (call->group == 1) return run_one(call, place, job);
+    TRY(ring_group_begin(job->comm));
+    struct call_place at = *place;
+    enum status status = STATUS_OK;
+    for (int k = 0; k < call->group && status == STATUS_OK; k++) {
+        status = run_one(call, &at, job);
+        at.send.ptr = (char *)at.send.ptr + call->stride_bytes;
+        at.recv.ptr = (char *)at.recv.ptr + call->stride_bytes;
+    }
+    if (status != STATUS_OK) ring_group_drop(job->comm);
+    return status == STATUS_OK ? ring_group_end(job->comm, NULL) : status;
+}
+
 /* ---- bytes on the wire ---- */
 
 static uint64_t predict(enum collective collective, int root, const struct call *call, const struct job *job)
 {
     struct ring_call described = {
-        .collective = collective, .dtype = call->dtype, .root = root, .count = call->count};
+        .collective = collective, .dtype = call->dtype, .root = root, .count = call->count, .grouped = call->group > 1};
     if (collective_reduces(collective)) described.redop = call->redop, described.reduce_dtype = call->reduce_dtype;
-    return ring_predict_sent_bytes(&described, job->nranks, job->rank, job->comm);
+    return (uint64_t)call->group * ring_predict_sent_bytes(&described, job->nranks, job->rank, job->comm);
 }
 
 uint64_t call_predict_sent_bytes(const struct call *call, const struct job *job)
@@ -128,23 +153,47 @@ static uint64_t count_wrong_output(const struct call *call, const struct call_pl
     return pattern_count_wrong(place->recv.ptr, is_own_part ? own : 0, count, &expected);
 }
 
+/* Each operation of a group has numbers of its own. */
+static struct pattern_key key_of(const struct call *call, int k, uint64_t seed, const struct job *job)
+{
+    enum redop redop = collective_reduces(call->collective) ? call->redop : REDOP_MAX;
+    return (struct pattern_key){seed + (uint64_t)k, job->nranks, call->dtype, redop};
+}
+
+static void prepare(const struct call *call, int k, bool in_place, uint64_t seed, const struct call_buffers *buffers,
+    const struct job *job)
+{
+    struct call_place place = call_place(call, k, in_place, buffers, job);
+    struct pattern_key key = key_of(call, k, seed, job);
+    struct pattern input;
+    char *output = (char *)buffers->b.ptr + (size_t)k * call->stride_bytes;
+    memset(output, PATTERN_POISON, (size_t)((char *)place.guard.ptr - output) + CALL_GUARD_BYTES);
+    pattern_input(&input, job->rank, &key);
+    if (has_input(call, job)) pattern_fill(place.send.ptr, 0, place.send.bytes / dtype_bytes(call->dtype), &input);
+}
+
+static uint64_t count_wrong(const struct call *call, int k, bool in_place, uint64_t seed,
+    const struct call_buffers *buffers, const struct job *job)
+{
+    struct call_place place = call_place(call, k, in_place, buffers, job);
+    struct pattern_key key = key_of(call, k, seed, job);
+    uint64_t wrong = has_output(call, job) ? count_wrong_output(call, &place, &key, job) : 0;
+    const unsigned char *guard = place.guard.ptr;
+    for (size_t i = 0; i < CALL_GUARD_BYTES; i++) wrong += guard[i] != PATTERN_POISON;
+    if (!has_input(call, job) || in_place) return wrong;
+    struct pattern input;
+    pattern_input(&input, job->rank, &key);
+    return wrong + pattern_count_wrong(place.send.ptr, 0, place.send.bytes / dtype_bytes(call->dtype), &input);
+}
+
 enum status call_check(uint64_t *wrong, const struct call *call, bool in_place, uint64_t seed,
     const struct call_buffers *buffers, struct job *job)
 {
-    struct call_place place = call_place(call, in_place, buffers, job);
-    struct pattern_key key = {
-        seed, job->nranks, call->dtype, collective_reduces(call->collective) ? call->redop : REDOP_MAX};
-    size_t send_count = place.send.bytes / dtype_bytes(call->dtype);
-    size_t output_bytes = (size_t)((char *)place.guard.ptr - (char *)buffers->b.ptr) + CALL_GUARD_BYTES;
-    struct pattern input;
-
-    memset(buffers->b.ptr, PATTERN_POISON, output_bytes);
-    pattern_input(&input, job->rank, &key);
-    if (has_input(call, job)) pattern_fill(place.send.ptr, 0, send_count, &input);
-    TRY(call_run(call, &place, job));
-    *wrong = has_output(call, job) ? count_wrong_output(call, &place, &key, job) : 0;
-    const unsigned char *guard = place.guard.ptr;
-    for (size_t i = 0; i < CALL_GUARD_BYTES; i++) *wrong += guard[i] != PATTERN_POISON;
-    if (has_input(call, job) && !in_place) *wrong += pattern_count_wrong(place.send.ptr, 0, send_count, &input);
+    uint64_t of_this_rank = 0;
+    for (int k = 0; k < call->group; k++) prepare(call, k, in_place, seed, buffers, job);
+    struct call_place first = call_place(call, 0, in_place, buffers, job);
+    TRY(call_run(call, &first, job));
+    for (int k = 0; k < call->group; k++) of_this_rank += count_wrong(call, k, in_place, seed, buffers, job);
+    *wrong = of_this_rank;
     return job_sum(wrong, job);
 }

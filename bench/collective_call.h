@@ -1,5 +1,7 @@
-/* collective_call: one operation that `ringzero bench` measures: where its buffers lie, how it is called, and
- * whether what it gave is right.
+/* collective_call: what `ringzero bench` measures: one operation, or several alike issued as one group: where its
+ * buffers lie, how it is called, and whether what it gave is right.
+ *
+ *   a  |<- operation 0 ->|guard| |<- operation 1 ->|guard| …      a place each, stride_bytes apart; b likewise
  */
 #ifndef BENCH_COLLECTIVE_CALL_H
 #define BENCH_COLLECTIVE_CALL_H
@@ -19,9 +21,11 @@ struct call {
     enum redop redop;
     enum reduce_dtype reduce_dtype; /* the communicator's setting */
     int root; /* -1: none */
+    int group;           /* operations that are issued as one; 1: an operation alone, without a group */
+    size_t stride_bytes; /* between the places of one and the next in both buffers */
 };
 
-/* The largest array and its guard, each: a is what operations read out of place, b what they write. */
+/* The largest array and its guard, for every operation of a group: a is what operations read out of place, b what they write. */
 struct call_buffers {
     struct span a, b;
 };
@@ -31,14 +35,14 @@ struct call_place {
     struct span guard; /* what lies behind recv, or behind the array that recv is in */
 };
 
-/* Where the buffers of an operation lie: out of place in a and b, in place in b alone. */
+/* Where the k-th operation of the group has its buffers: out of place in a and b, in place in b alone. */
 struct call_place call_place(
-    const struct call *call, bool in_place, const struct call_buffers *buffers, const struct job *job);
+    const struct call *call, int k, bool in_place, const struct call_buffers *buffers, const struct job *job);
 
+/* place: of the first. */
 MUST_CHECK enum status call_run(const struct call *call, const struct call_place *place, const struct job *job);
 
-/* Bytes that this rank is to send for one; and what it has sent for all so far, by the communicator's counters.
- * */
+/* Bytes that this rank is to send for one run; and what it has sent for all so far, by the communicator's counters. */
 uint64_t call_predict_sent_bytes(const struct call *call, const struct job *job);
 uint64_t call_sent_bytes(enum collective collective, enum algorithm algorithm, const struct job *job);
 

@@ -6,6 +6,7 @@
 
 #define DEFAULT_BYTES ((size_t)32 << 20)
 #define DEFAULT_STEP  ((size_t)1 << 20)
+#define MOST_GROUPED  1024
 
 #define COLLECTIVES                                                                                                    \
     "all_reduce, reduce_scatter, all_gather, broadcast, reduce, scatter, gather, all_to_all or send_recv"
@@ -133,6 +134,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case 'f': bench->factor = (size_t)options_integer(text, "-f", 1, 1 << 20, common); return 0;
     case 'n': bench->iterations = (int)options_integer(text, "-n", 1, INT_MAX, common); return 0;
     case 'w': bench->warmups = (int)options_integer(text, "-w", 0, INT_MAX, common); return 0;
+    case 'm': bench->group = (int)options_integer(text, "-m", 1, MOST_GROUPED, common); return 0;
     case 'c': bench->checks = (int)options_integer(text, "-c", 0, INT_MAX, common); return 0;
     case 'o': take_redop(text, bench); return 0;
     case 'd': take_dtype(text, bench); return 0;
@@ -159,6 +161,9 @@ static const struct argp_option options[] = {
     {"iters", 'n', "N", 0, "operations that are timed, for each row and half (20)", 2},
     {"warmup_iters", 'w', "N", 0, "operations before each measurement, not counted (5)",
         2},
+    {"group", 'm', "N", 0, "issue N operations, on buffers of their own, as one group call; size, time and bandwidth are "
+        "those of one of them (1)", 2},
+    {"agg_iters", 0, NULL, OPTION_ALIAS, NULL, 2},
     {"check", 'c', "N", 0, "check every element of N outputs of each row and half; 0: none (1)", 2},
     {"op", 'o', "OP", 0,
         "sum (the default), prod, min, max, avg, premul_sum (every even rank's input times 2) or all",
@@ -219,6 +224,7 @@ struct bench_options bench_options_parse(int argc, char **argv)
         .iterations = 20,
         .warmups = 5,
         .checks = 1,
+        .group = 1,
         .dtypes = {[DTYPE_FLOAT32] = true},
         .redops = {[REDOP_SUM] = true},
     };
@@ -227,6 +233,9 @@ struct bench_options bench_options_parse(int argc, char **argv)
         options_refuse(&bench.common, "no collective given, expected " COLLECTIVES);
     if (bench.algorithm == ALGORITHM_NAIVE && bench.collective != COLLECTIVE_ALL_REDUCE)
         options_refuse(&bench.common, "--algo is \"naive\", expected ring: only all_reduce has another");
+    if (bench.algorithm == ALGORITHM_NAIVE && bench.group > 1)
+        options_refuse(&bench.common,
+            "-m is %d with --algo naive, expected 1: its two operations follow one another, a group's may overlap", bench.group);
     return bench;
 }
 

@@ -25,6 +25,7 @@ struct bench_options {
     size_t factor;               /* -f; 1: sizes grow by step_bytes, -i */
     size_t step_bytes;
     int iterations, warmups, checks; /* -n, -w, -c */
+    int group;                       /* -m: operations issued as one */
     bool dtypes[DTYPE_COUNT], redops[REDOP_COUNT];
     enum reduce_dtype reduce_dtype; /* --reduce-dtype, */
     bool reduce_dtype_given;        /* which adds columns */

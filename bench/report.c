@@ -146,6 +146,7 @@ enum status report_row_json(const struct row *row, const struct limit *limit, FI
         cJSON_AddStringToObject(object, "reduce_dtype", row->reduce_dtype);
         cJSON_AddNumberToObject(object, "sent_bytes", (double)row->sent_bytes);
     }
+    if (row->group > 1) cJSON_AddNumberToObject(object, "group", row->group);
     add_measurement(object, "out_of_place", &row->out_of_place, row->each);
     add_measurement(object, "in_place", &row->in_place, row->each);
     cJSON_AddNumberToObject(object, "limit_bw", limit->gbps);

@@ -22,6 +22,7 @@ struct row {
     size_t bytes, count;
     const char *type, *redop; /* redop "none" where nothing is reduced */
     int root;                 /* -1: none */
+    int group;                /* operations issued as one; times are of one of them */
     struct measurement out_of_place, in_place;
     bool each;       /* operations were timed one by one */
     double of_limit; /* out of place: busbw ÷ limit */

@@ -248,7 +248,8 @@ uint64_t ring_predict_sent_bytes(const struct ring_call *call, int nranks, int r
         .recv_is_chunk = call->collective == COLLECTIVE_REDUCE_SCATTER,
         .send_is_chunk = call->collective == COLLECTIVE_ALL_GATHER,
     };
-    uint64_t bytes = exchange_fits(&operation) ? exchange_sent_bytes(&operation) : plan_sent_bytes(&operation, rank);
+    bool exchanges = !call->grouped && exchange_fits(&operation);
+    uint64_t bytes = exchanges ? exchange_sent_bytes(&operation) : plan_sent_bytes(&operation, rank);
     free(order);
     free(begins);
     return bytes;

@@ -21,6 +21,7 @@
 #ifndef RING_RING_H
 #define RING_RING_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -120,6 +121,7 @@ struct ring_call {
     size_t stride;        /* of a column call; else 0 */
     const size_t *counts; /* of a v-form; else NULL */
     enum reduce_dtype reduce_dtype;
+    bool grouped;         /* in a group, which knows no short way for small operations */
 };
 
 /* What ring_counters.sent_bytes grows by at `rank` for one call. comm gives the ring's order and the tunables; NULL: rank order and

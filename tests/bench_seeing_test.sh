@@ -64,6 +64,24 @@ run bench all_reduce --ranks 3 --algo naive $quick -b 300 -e 600300 -i 600000 -d
 rows "$work/out" | awk '$9 != 0 || $13 != 0 { exit 1 }' || fail "--algo naive: $(cat "$work/out")"
 grep -q 'as Reduce + Broadcast' "$work/out" || fail "--algo naive: says nothing: $(cat "$work/out")"
 
+# ---- groups: the same work in fewer calls; -m 3 sends three times the bytes of -m 1 on the ring ----
+for collective in all_reduce all_gather broadcast all_to_all send_recv; do
+    for transport in shm tcp; do
+        run bench $collective --ranks 3 --transport $transport $quick -m 4 -b 1003 -e 400003 -i 399000
+        [ "$(rows "$work/out" | awk 'NF == 14 && $9 == 0 && ($13 == 0 || $13 == "N/A")' | wc -l)" -eq 2 ] ||
+            fail "-m 4, $collective over $transport: $(cat "$work/out")"
+    done
+done
+run bench reduce_scatter --ranks 2 $quick --agg_iters 3 -b 1K -e 1K -d all -o all --json "$work/json"
+grep -q '"root":-1,"group":3,"out_of_place"' "$work/json" || fail "-m 3: JSON is $(head -1 "$work/json")"
+for group in 1 3; do
+    RINGZERO_EXCHANGE_BYTES=0 run bench reduce --ranks 2 -n 2 -w 1 -m $group -b 64K -e 64K
+    sent[group]=$(sed -n 's/^# Bytes sent.* \([1-9][0-9]*\) measured.*/\1/p' "$work/out")
+done
+[ "${sent[3]}" -eq $((3 * sent[1])) ] || fail "-m 3 sent ${sent[3]} bytes, -m 1 ${sent[1]}"
+refused '-m is "0", expected' bench all_reduce -m 0
+refused '-m is 2 with --algo naive' bench all_reduce -m 2 --algo naive
+
 # ---- pictures ----
 run bench all_reduce --ranks 2 $quick -b 1K -e 64K -f 4 --plot "$work/busbw.svg"
 [ "$(awk 'NF == 4' "$work/busbw.dat" | wc -l)" -eq 4 ] || fail "--plot: the data are $(cat "$work/busbw.dat")"
