@@ -74,5 +74,7 @@ MUST_CHECK enum status comm_edge(
 
 /* Remembers status_text() as the communicator's failure, if it is the first, and tells every rank. threads: any. */
 void comm_fail(struct ring_comm *comm);
+/* ABORTED with that failure's text, if there was one. threads: any. */
+MUST_CHECK enum status comm_check(struct ring_comm *comm);
 
 #endif

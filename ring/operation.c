@@ -138,8 +138,9 @@ void operation_describe_wait(char *text, size_t bytes, int *rank, const struct o
                            : cursor->wait == CURSOR_WAITS_ROOM       ? "room at"
                                                                      : "the last bytes to leave for";
         *rank = cursor->waits_for;
+        size_t slice = cursor->at.block + cursor->at.slice + 1; /* one past the last, when only draining is left */
         snprintf(text, bytes, "%s rank %d (step %d of %d, slice %zu of %zu, %s)", what, comm_name(operation->comm, *rank), cursor->at.step + 1,
-            cursor->plan.steps, cursor->at.block + cursor->at.slice + 1, cursor->slices,
+            cursor->plan.steps, slice < cursor->slices ? slice : cursor->slices, cursor->slices,
             edge != NULL ? edge->transport->name : "no edge");
         return;
     }

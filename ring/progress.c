@@ -182,6 +182,7 @@ static enum status check_patience(struct operation *operation, int64_t now)
 static enum status operation_step(struct operation *operation, bool *moved, bool *done)
 {
     bool moved_here = false;
+    if (!operation->begun) TRY(comm_check(operation->comm)); /* a neighbour would take its slices for those of the failed one */
     enum status status = operation->begun ? STATUS_OK : operation_begin(operation);
     if (status == STATUS_OK) status = operation_advance(operation, &moved_here, done);
     if (status != STATUS_OK) return explain(operation, status);

@@ -111,7 +111,7 @@ static enum status check_request(struct request *request)
 
 /* ---- running ---- */
 
-static enum status comm_failure(struct ring_comm *comm)
+enum status comm_check(struct ring_comm *comm)
 {
     if (!__atomic_load_n(&comm->failed, __ATOMIC_ACQUIRE)) return STATUS_OK; /* pairs with the release in comm_fail() */
     pthread_mutex_lock(&comm->lock);
@@ -184,7 +184,7 @@ static enum status request_run(void *arguments)
 {
     const struct request *request = arguments;
     struct ring_comm *comm = request->comm;
-    enum status status = comm_failure(comm);
+    enum status status = comm_check(comm);
     if (status == STATUS_OK) {
         struct operation_room room;
         struct operation operation;
@@ -218,7 +218,7 @@ static enum status group_run(void *arguments)
     struct ring_comm *comm = group->comm;
     struct operation *operations = calloc((size_t)group->count, sizeof *operations);
     struct operation_room *rooms = calloc((size_t)group->count, sizeof *rooms);
-    enum status status = comm_failure(comm);
+    enum status status = comm_check(comm);
     if (status == STATUS_OK && (operations == NULL || rooms == NULL))
         status = FAIL(STATUS_SYSTEM, "no memory for a group of %d operations", group->count);
     if (status == STATUS_OK) {

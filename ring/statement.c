@@ -40,6 +40,9 @@ enum status statement_make(const struct operation *operation)
     return bootstrap_post(comm_name(comm, neighbour(comm, -1)), mailbox(comm), &mine, sizeof mine, comm->bootstrap);
 }
 
+/* Whether a place of the tags still, or already, is that of collective s: operations of a group begin out of order. */
+static bool is_of(uint64_t tag, uint64_t s) { return (tag & 0xffff) == (s & 0xffff); }
+
 /* A neighbour that is further on still knows what it called when it was where this rank is; one that is behind has yet to say. */
 static enum status compare_with(const struct operation *operation, int peer)
 {
@@ -51,10 +54,8 @@ static enum status compare_with(const struct operation *operation, int peer)
         if (!found) return STATUS_OK;
         uint64_t first = theirs.sequence < STATEMENT_TAGS ? 1 : theirs.sequence - STATEMENT_TAGS + 1;
         for (uint64_t s = first; s <= theirs.sequence && s <= operation->sequence; s++) {
-            uint64_t mine = comm->tags[s % STATEMENT_TAGS];
-            if ((mine & 0xffff) != (s & 0xffff)) continue; /* too long ago for this rank */
-            if (mine != theirs.tags[s % STATEMENT_TAGS])
-                return operation_mismatch(operation, peer, theirs.tags[s % STATEMENT_TAGS]);
+            uint64_t mine = comm->tags[s % STATEMENT_TAGS], other = theirs.tags[s % STATEMENT_TAGS];
+            if (is_of(mine, s) && is_of(other, s) && mine != other) return operation_mismatch(operation, peer, other);
         }
     }
 }

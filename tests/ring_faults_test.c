@@ -142,6 +142,51 @@ static void mismatch_body(struct bootstrap *bootstrap, void *argument)
         call_differently);
 }
 
+/* ---- a group: what follows a failure does not begin, or a neighbour would take its slices for those of what failed ---- */
+
+static void differ_in_a_group(struct ring_comm *comm, struct device *device)
+{
+    (void)device;
+    float x[600] = {0}, y[600] = {0};
+    struct span first = span_host(x, sizeof x), second = span_host(y, sizeof y);
+    CHECK_OK(ring_barrier(comm, NULL));
+    if (ring_comm_rank(comm) == 2) usleep(100000); /* finds in its slots all that rank 1 has sent */
+    CHECK_OK(ring_group_begin(comm));
+    CHECK_OK(ring_all_reduce(first, first, ring_comm_rank(comm) == 0 ? 599 : 600, DTYPE_FLOAT32, REDOP_SUM, comm, NULL));
+    CHECK_OK(ring_all_reduce(second, second, 600, DTYPE_FLOAT32, REDOP_SUM, comm, NULL));
+    enum status status = ring_group_end(comm, NULL);
+    CHECK_MSG(status == STATUS_DATA || status == STATUS_ABORTED, "%s: %s", status_name(status), status_text());
+    says("all_reduce #2 (599 float32, sum)"); /* #1 was the barrier */
+    says("all_reduce #2 (600 float32, sum)");
+}
+
+static void group_body(struct bootstrap *bootstrap, void *argument)
+{
+    with_comm(bootstrap, (struct ring_config){.transport = argument, .exchange_bytes = 1}, differ_in_a_group);
+}
+
+/* ---- a group of which ranks run different parts first, while one rank is late: not a difference ---- */
+
+static void wait_in_a_group(struct ring_comm *comm, struct device *device)
+{
+    (void)device;
+    int n = ring_comm_nranks(comm), rank = ring_comm_rank(comm);
+    float x[3] = {0}, all[3][3], sum = 1;
+    for (int i = 0; i < 12; i++) CHECK_OK(ring_barrier(comm, NULL)); /* older calls than ranks remember (statement.h) */
+    if (rank == 0) usleep(300000); /* rank 2 is done with its part of the first gather, root 1 is not */
+    CHECK_OK(ring_group_begin(comm));
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(ring_gather(span_host(all[i], sizeof all[i]), span_host(&x[i], 4), 1, DTYPE_FLOAT32, 1, comm, NULL));
+    CHECK_OK(ring_all_reduce(span_host(&sum, 4), span_host(&sum, 4), 1, DTYPE_FLOAT32, REDOP_SUM, comm, NULL));
+    CHECK_OK(ring_group_end(comm, NULL));
+    CHECK(sum == (float)n);
+}
+
+static void late_body(struct bootstrap *bootstrap, void *argument)
+{
+    with_comm(bootstrap, (struct ring_config){.transport = argument}, wait_in_a_group);
+}
+
 /* ---- a rank that does not come: a timeout that names it ---- */
 
 static void wait_in_vain(struct ring_comm *comm, struct device *device)
@@ -230,6 +275,8 @@ int main(void)
             each.exchange_bytes = 1; /* on the ring */
             ranks_as_threads(3, DEADLINE_MS, mismatch_body, &each);
         }
+        ranks_as_threads(3, DEADLINE_MS, group_body, names[t]);
+        ranks_as_threads(3, DEADLINE_MS, late_body, names[t]);
         ranks_as_threads(3, DEADLINE_MS, timeout_body, names[t]);
         ranks_as_threads(2, DEADLINE_MS, two_comms_body, names[t]);
     }
