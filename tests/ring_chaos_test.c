@@ -1,11 +1,12 @@
 /* Chaos: random operations on 2 to 5 ranks over shm and tcp, while ranks are killed, stopped and delayed at random
  * moments. Case C13. ctest: timeout=120
  *
- *   ring_chaos_test [--seconds N] [--seed N]     about 18 s by default; prints the seed, which brings the same episodes again
+ *   ring_chaos_test [--seconds N] [--seed N]     about 12 s by default; prints the seed, which brings the same episodes again
  *
- * An episode is one job. Its ranks draw the same operations from (seed, episode), check every element of every
- * result, and report when the job is complete; then this process, which is none of them, does what the episode has in
- * store:
+ * An episode is one job. Its ranks draw the same turns from (seed, episode): any collective, a v-form, sends and receives, alone or
+ * several in a group, by the thread or on a stream, of all ranks or of a part that the communicator was split into, or a new
+ * split. They check every element of every result, and report when the job is complete; then this process, which is none
+ * of them, does what the episode has in store:
  *
  *   episode   what happens                              every rank must
  *   calm      ranks pause at random before operations   finish all operations
@@ -29,6 +30,7 @@
 #include <unistd.h>
 
 #include "ring/ring.h"
+#include "tests/harness/chaos_operation.h"
 #include "tests/harness/harness.h"
 #include "verbs/clock.h"
 #include "verbs/log.h"
@@ -42,7 +44,8 @@
 #define MOST_RANKS       5
 #define MOST_COUNT       ((size_t)20000) /* elements of a rank's part */
 #define DEADLINE_MS      20000
-#define OPERATIONS       300              /* of an episode that nobody dies in */
+#define MOST_GROUPED     5
+#define TURNS            250              /* of an episode that nobody dies in */
 #define NEWS_OF_DEATH_MS (1000 * SLOWER)  /* until every survivor's call has returned */
 #define EPISODE_MS       (40000 * SLOWER) /* the outer limit: beyond it is a hang */
 
@@ -53,7 +56,7 @@ struct episode {
     uint64_t seed;
     int nranks;
     const char *transport;
-    size_t slot_bytes;
+    size_t slot_bytes, exchange_bytes;
     int channels;
     enum fault fault;
     int victim;
@@ -76,190 +79,81 @@ static bool expect(bool held)
     return held;
 }
 
-/* ---- random numbers: a function of a seed that each drawing advances ---- */
-
-static uint64_t draw(uint64_t *seed)
-{
-    uint64_t x = *seed += 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-static int draw_below(uint64_t *seed, int limit)
-{
-    return (int)(draw(seed) % (uint64_t)limit);
-}
-
-/* ---- elements: small natural numbers, so that every sum is exact in every dtype, in any order ---- */
-
-static int input_value(int rank, size_t index, uint64_t salt)
-{
-    return (int)((index * 7 + (size_t)rank * 3 + salt) % 13);
-}
-
-static void element_store(void *array, size_t index, enum dtype dtype, int value)
-{
-    switch (dtype) {
-    case DTYPE_INT8:
-    case DTYPE_UINT8: ((uint8_t *)array)[index] = (uint8_t)value; return;
-    case DTYPE_INT32:
-    case DTYPE_UINT32: ((int32_t *)array)[index] = value; return;
-    case DTYPE_INT64:
-    case DTYPE_UINT64: ((int64_t *)array)[index] = value; return;
-    case DTYPE_FLOAT16: ((uint16_t *)array)[index] = float32_to_float16((float)value); return;
-    case DTYPE_BFLOAT16: ((uint16_t *)array)[index] = float32_to_bfloat16((float)value); return;
-    case DTYPE_FLOAT32: ((float *)array)[index] = (float)value; return;
-    case DTYPE_FLOAT64: ((double *)array)[index] = value; return;
-    case DTYPE_COUNT: return;
-    }
-}
-
-static double element_load(const void *array, size_t index, enum dtype dtype)
-{
-    switch (dtype) {
-    case DTYPE_INT8:
-    case DTYPE_UINT8: return ((const uint8_t *)array)[index];
-    case DTYPE_INT32:
-    case DTYPE_UINT32: return ((const int32_t *)array)[index];
-    case DTYPE_INT64:
-    case DTYPE_UINT64: return (double)((const int64_t *)array)[index];
-    case DTYPE_FLOAT16: return float16_to_float32(((const uint16_t *)array)[index]);
-    case DTYPE_BFLOAT16: return bfloat16_to_float32(((const uint16_t *)array)[index]);
-    case DTYPE_FLOAT32: return ((const float *)array)[index];
-    case DTYPE_FLOAT64: return ((const double *)array)[index];
-    case DTYPE_COUNT: break;
-    }
-    return -1;
-}
-
-static int reduced_value(int nranks, size_t index, uint64_t salt, enum redop redop)
-{
-    int result = input_value(0, index, salt);
-    for (int r = 1; r < nranks; r++) {
-        int value = input_value(r, index, salt);
-        if (redop == REDOP_SUM) result += value;
-        else if (value > result) result = value;
-    }
-    return result;
-}
-
-/* ---- one operation ---- */
-
-struct operation_drawn {
-    enum collective collective;
-    enum dtype dtype;
-    enum redop redop;
-    size_t count; /* as in the call */
-    int root;
-    bool in_place;
-    uint64_t salt;
-};
-
-static const enum collective collectives[] = {
-    COLLECTIVE_ALL_REDUCE, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_GATHER, COLLECTIVE_BROADCAST, COLLECTIVE_BARRIER};
-
-static struct operation_drawn draw_operation(uint64_t *seed, int nranks)
-{
-    struct operation_drawn drawn = {
-        .collective = collectives[draw_below(seed, (int)(sizeof collectives / sizeof *collectives))],
-        .dtype = (enum dtype)draw_below(seed, DTYPE_COUNT),
-        .redop = draw_below(seed, 2) ? REDOP_SUM : REDOP_MAX,
-        .root = draw_below(seed, nranks),
-        .in_place = draw_below(seed, 2),
-        .salt = draw(seed) % 1000,
-    };
-    static const size_t most[] = {4, 300, 5000, MOST_COUNT};
-    drawn.count = draw(seed) % most[draw_below(seed, 4)];
-    return drawn;
-}
-
-static bool has_parts(enum collective collective)
-{
-    return collective == COLLECTIVE_REDUCE_SCATTER || collective == COLLECTIVE_ALL_GATHER;
-}
-
-/* What element i of this rank's receive buffer must be. */
-static int expected_value(const struct operation_drawn *drawn, size_t i, int rank, int nranks)
-{
-    switch (drawn->collective) {
-    case COLLECTIVE_ALL_GATHER: return input_value((int)(i / drawn->count), i % drawn->count, drawn->salt);
-    case COLLECTIVE_BROADCAST: return input_value(drawn->root, i, drawn->salt);
-    case COLLECTIVE_REDUCE_SCATTER:
-        return reduced_value(nranks, (size_t)rank * drawn->count + i, drawn->salt, drawn->redop);
-    default: return reduced_value(nranks, i, drawn->salt, drawn->redop);
-    }
-}
-
-static enum status call(const struct operation_drawn *drawn, struct span recv, struct span send, struct ring_comm *comm)
-{
-    switch (drawn->collective) {
-    case COLLECTIVE_ALL_REDUCE:
-        return ring_all_reduce(recv, send, drawn->count, drawn->dtype, drawn->redop, comm, NULL);
-    case COLLECTIVE_REDUCE_SCATTER:
-        return ring_reduce_scatter(recv, send, drawn->count, drawn->dtype, drawn->redop, comm, NULL);
-    case COLLECTIVE_ALL_GATHER: return ring_all_gather(recv, send, drawn->count, drawn->dtype, comm, NULL);
-    case COLLECTIVE_BROADCAST: return ring_broadcast(recv, send, drawn->count, drawn->dtype, drawn->root, comm, NULL);
-    default: return ring_barrier(comm, NULL);
-    }
-}
-
-/* Runs one drawn operation on fresh input and checks the output. a, b: room for nranks parts each. */
-static enum status operate(const struct operation_drawn *drawn, char *a, char *b, struct ring_comm *comm)
-{
-    int rank = ring_comm_rank(comm), nranks = ring_comm_nranks(comm);
-    size_t part = drawn->count, whole = has_parts(drawn->collective) ? part * (size_t)nranks : part;
-    size_t send_count = drawn->collective == COLLECTIVE_ALL_GATHER ? part : whole;
-    size_t recv_count = drawn->collective == COLLECTIVE_REDUCE_SCATTER ? part : whole;
-    size_t element = dtype_bytes(drawn->dtype), own = (size_t)rank * part * element;
-    char *recv = b + (drawn->in_place && recv_count < whole ? own : 0);
-    char *send = (drawn->in_place ? b : a) + (drawn->in_place && send_count < whole ? own : 0);
-
-    memset(b, 0x7b, whole * element + 8);
-    for (size_t i = 0; i < send_count; i++) element_store(send, i, drawn->dtype, input_value(rank, i, drawn->salt));
-    TRY(call(drawn, span_host(recv, recv_count * element), span_host(send, send_count * element), comm));
-    if (drawn->collective == COLLECTIVE_BARRIER) return STATUS_OK;
-    size_t wrong = 0, first = 0;
-    for (size_t i = recv_count; i-- > 0;) {
-        if (element_load(recv, i, drawn->dtype) == expected_value(drawn, i, rank, nranks)) continue;
-        wrong++;
-        first = i;
-    }
-    expect(CHECK_MSG(wrong == 0, "%s of %zu %s, %s, root %d, %s place: %zu wrong, the first at %zu: %g, expected %d",
-        collective_name(drawn->collective), drawn->count, dtype_name(drawn->dtype), redop_name(drawn->redop),
-        drawn->root, drawn->in_place ? "in" : "out of", wrong, first, element_load(recv, first, drawn->dtype),
-        expected_value(drawn, first, rank, nranks)));
-    bool guarded = true;
-    for (int i = 0; i < 8; i++) guarded = guarded && b[whole * element + (size_t)i] == 0x7b;
-    expect(CHECK_MSG(guarded, "%s of %zu wrote behind its output", collective_name(drawn->collective), drawn->count));
-    return STATUS_OK;
-}
-
 /* ---- a rank ---- */
+
+/* What a rank works with. part: its communicator of those that the whole one was split into last, or NULL. */
+struct worker {
+    const struct episode *episode;
+    struct ring_comm *whole, *part;
+    struct device *device;
+    struct stream *stream;
+    struct chaos_buffers buffers[MOST_GROUPED];
+};
 
 /* Every second rank or so dawdles now and then, each at moments of its own. */
 static void dawdle(uint64_t *own_seed)
 {
-    if (draw_below(own_seed, 20) == 0) usleep((useconds_t)draw_below(own_seed, 15000));
+    if (chaos_random_below(own_seed, 20) == 0) usleep((useconds_t)chaos_random_below(own_seed, 15000));
 }
 
-static void run_operations(const struct episode *episode, struct ring_comm *comm, struct report *report)
+/* By colours at random, one of which is none; ranks of a part are in any order. */
+static enum status split_anew(struct worker *worker, uint64_t *seed)
 {
-    int rank = report->rank;
-    size_t room = MOST_COUNT * 8 * MOST_RANKS + 64;
-    char *a = malloc(room), *b = malloc(room);
-    uint64_t seed = episode->seed, own_seed = episode->seed ^ (uint64_t)(rank + 1);
+    uint64_t drawn[MOST_RANKS];
+    for (int r = 0; r < worker->episode->nranks; r++) drawn[r] = chaos_random(seed);
+    uint64_t mine = drawn[ring_comm_rank(worker->whole)];
+    ring_comm_close(worker->part);
+    worker->part = NULL;
+    TRY(ring_comm_split(&worker->part, (int)(mine % 3) - 1, (int)(mine >> 8 & 0xff), worker->whole));
+    if (worker->part != NULL) chaos_prepare(worker->part);
+    return STATUS_OK;
+}
+
+static void check(const struct chaos_operation *operation, const struct chaos_buffers *buffers, bool grouped, struct ring_comm *comm)
+{
+    char text[512];
+    bool right = chaos_check(text, sizeof text, operation, buffers, comm);
+    expect(CHECK_MSG(right, "%s%s", grouped ? "in a group: " : "", text));
+}
+
+/* One operation, or a group of several, on the caller's thread or a stream. comm NULL: it is for others. */
+static enum status operate(struct worker *worker, struct ring_comm *comm, int group, uint64_t *seed)
+{
+    struct chaos_operation operations[MOST_GROUPED];
+    bool grouped = group > 1;
+    struct stream *stream = chaos_random_below(seed, 4) == 0 ? worker->stream : NULL;
+    for (int k = 0; k < group; k++) operations[k] = chaos_draw(seed, grouped ? MOST_COUNT / 4 : MOST_COUNT);
+    if (comm == NULL) return STATUS_OK;
+    for (int k = 0; k < group; k++) chaos_fill(&operations[k], &worker->buffers[k], comm);
+    if (grouped) TRY(ring_group_begin(comm));
+    for (int k = 0; k < group; k++) TRY(chaos_issue(&operations[k], &worker->buffers[k], grouped, comm, stream));
+    if (grouped) TRY(ring_group_end(comm, stream));
+    if (stream != NULL) TRY(stream_synchronize(stream, worker->device));
+    for (int k = 0; k < group; k++) check(&operations[k], &worker->buffers[k], grouped, comm);
+    return STATUS_OK;
+}
+
+/* All ranks draw the same turns, also those that have no part in one. */
+static enum status take_turn(struct worker *worker, uint64_t *seed)
+{
+    if (chaos_random_below(seed, 30) == 0) return split_anew(worker, seed);
+    struct ring_comm *comm = chaos_random_below(seed, 3) == 0 ? worker->part : worker->whole;
+    int group = chaos_random_below(seed, 4) == 0 ? 2 + (int)chaos_random_below(seed, MOST_GROUPED - 1) : 1;
+    return operate(worker, comm, group, seed);
+}
+
+static void run_turns(struct worker *worker, uint64_t *seed, struct report *report)
+{
+    const struct episode *episode = worker->episode;
+    uint64_t own_seed = episode->seed ^ (uint64_t)(report->rank + 1);
     enum status status = STATUS_OK;
     int64_t limit_ns = clock_ns() + clock_ms_to_ns(EPISODE_MS / 2);
-    for (int i = 0; status == STATUS_OK && (episode->fault == FAULT_KILL || i < OPERATIONS); i++) {
-        struct operation_drawn drawn = draw_operation(&seed, episode->nranks);
+    for (int i = 0; status == STATUS_OK && (episode->fault == FAULT_KILL || i < TURNS); i++) {
         dawdle(&own_seed);
-        status = operate(&drawn, a, b, comm);
+        status = take_turn(worker, seed);
         if (clock_ns() > limit_ns) break;
     }
     report->at_ns = clock_ns();
-    free(a);
-    free(b);
     if (episode->fault != FAULT_KILL) {
         expect(CHECK_MSG(status == STATUS_OK, "%s: %s", status_name(status), status_text()));
         return;
@@ -268,6 +162,34 @@ static void run_operations(const struct episode *episode, struct ring_comm *comm
     snprintf(victim, sizeof victim, "rank %d", episode->victim);
     expect(CHECK_MSG((status == STATUS_PEER || status == STATUS_ABORTED) && strstr(status_text(), victim) != NULL,
         "expected PEER or ABORTED and \"%s\", found %s: %s", victim, status_name(status), status_text()));
+}
+
+static bool worker_open(struct worker *worker, struct bootstrap *bootstrap, uint64_t *seed)
+{
+    const struct episode *episode = worker->episode;
+    struct ring_config ring = {.transport = episode->transport, .slot_bytes = episode->slot_bytes,
+        .channels = episode->channels, .exchange_bytes = episode->exchange_bytes};
+    if (!expect(CHECK_OK(device_open(&worker->device, "host"))) ||
+        !expect(CHECK_OK(stream_open(&worker->stream, worker->device, "chaos"))) ||
+        !expect(CHECK_OK(ring_comm_open(&worker->whole, &ring, bootstrap, worker->device))))
+        return false;
+    chaos_prepare(worker->whole);
+    for (int k = 0; k < MOST_GROUPED; k++) {
+        size_t room = chaos_room_bytes(k == 0 ? MOST_COUNT : MOST_COUNT / 4, MOST_RANKS);
+        worker->buffers[k] = (struct chaos_buffers){malloc(room), malloc(room)};
+    }
+    return expect(CHECK_OK(split_anew(worker, seed)));
+}
+
+static void worker_close(struct worker *worker)
+{
+    for (int k = 0; k < MOST_GROUPED; k++) {
+        free(worker->buffers[k].a);
+        free(worker->buffers[k].b);
+    }
+    ring_comm_close(worker->part);
+    ring_comm_close(worker->whole);
+    stream_close(worker->stream, worker->device);
 }
 
 static void tell(int fd, const struct report *report)
@@ -281,19 +203,16 @@ static void rank_main(const struct episode *episode, struct bootstrap_config *co
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     log_set_rank(config->rank, config->nranks);
     struct bootstrap *bootstrap = NULL;
-    struct device *device = NULL;
-    struct ring_comm *comm = NULL;
+    struct worker worker = {.episode = episode};
     struct report report = {.rank = config->rank};
-    struct ring_config ring = {
-        .transport = episode->transport, .slot_bytes = episode->slot_bytes, .channels = episode->channels};
-    if (expect(CHECK_OK(bootstrap_open(&bootstrap, config))) && expect(CHECK_OK(device_open(&device, "host"))) &&
-        expect(CHECK_OK(ring_comm_open(&comm, &ring, bootstrap, device)))) {
+    uint64_t seed = episode->seed;
+    if (expect(CHECK_OK(bootstrap_open(&bootstrap, config))) && worker_open(&worker, bootstrap, &seed)) {
         tell(fd, &report);
-        run_operations(episode, comm, &report);
+        run_turns(&worker, &seed, &report);
     }
-    ring_comm_close(comm);
+    worker_close(&worker);
     bootstrap_close(bootstrap);
-    device_close(device);
+    device_close(worker.device);
     report.ended = 1;
     report.good = complaints == 0;
     tell(fd, &report);
@@ -351,7 +270,7 @@ static bool hear(struct report *report, const struct job *job, int64_t deadline_
 static int64_t do_harm(const struct episode *episode, const struct job *job, uint64_t *seed)
 {
     if (episode->fault == FAULT_NONE) return 0;
-    usleep((useconds_t)draw_below(seed, 120000));
+    usleep((useconds_t)chaos_random_below(seed, 120000));
     pid_t victim = job->pids[episode->victim];
     if (episode->fault == FAULT_STOP) {
         kill(victim, SIGSTOP);
@@ -436,31 +355,32 @@ static void run_episode(const struct episode *episode, int number)
     check_nothing_left(episode, &job, descriptors);
     if (complaints > before)
         fprintf(stderr,
-            "in episode %d: %s, %d ranks over %s, slots of %zu bytes, %d channels, victim %d, stopped for %lld ms\n",
+            "in episode %d: %s, %d ranks over %s, slots of %zu bytes, exchanges up to %zu, %d channels, victim %d, stopped for %lld ms\n",
             number, fault_names[episode->fault], episode->nranks, episode->transport, episode->slot_bytes,
-            episode->channels, episode->victim, (long long)episode->stop_ms);
+            episode->exchange_bytes, episode->channels, episode->victim, (long long)episode->stop_ms);
 }
 
 /* Kinds of harm come in turn, all else at random. */
 static struct episode draw_episode(uint64_t *seed, int number)
 {
-    static const size_t slots[] = {0, 64, 4096};
+    static const size_t slots[] = {0, 64, 4096}, exchanges[] = {0, 1, 2000};
     struct episode episode = {
-        .seed = draw(seed),
-        .nranks = 2 + draw_below(seed, MOST_RANKS - 1),
-        .transport = draw_below(seed, 2) ? "shm" : "tcp",
-        .slot_bytes = slots[draw_below(seed, 3)],
-        .channels = draw_below(seed, 3) == 0 ? 2 : 1,
+        .seed = chaos_random(seed),
+        .nranks = 2 + (int)chaos_random_below(seed, MOST_RANKS - 1),
+        .transport = chaos_random_below(seed, 2) ? "shm" : "tcp",
+        .slot_bytes = slots[chaos_random_below(seed, 3)],
+        .exchange_bytes = exchanges[chaos_random_below(seed, 3)],
+        .channels = chaos_random_below(seed, 3) == 0 ? 2 : 1,
         .fault = (enum fault)((number + 1) % FAULT_COUNT),
-        .stop_ms = 20 + draw_below(seed, 600),
+        .stop_ms = 20 + (int64_t)chaos_random_below(seed, 600),
     };
-    episode.victim = draw_below(seed, episode.nranks);
+    episode.victim = (int)chaos_random_below(seed, (unsigned)episode.nranks);
     return episode;
 }
 
 int main(int argc, char **argv)
 {
-    int seconds = 14;
+    int seconds = 8;
     uint64_t seed = (uint64_t)clock_ns() ^ (uint64_t)getpid() << 32;
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--seconds") == 0) seconds = atoi(argv[i + 1]);
