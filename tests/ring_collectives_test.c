@@ -19,11 +19,16 @@
 
 #define GUARD  64
 #define POISON 0xA5
+#ifdef RINGZERO_SANITIZED
+#define LARGE_COUNT 1055659
+#else
+#define LARGE_COUNT 10556587
+#endif
 
 struct setting {
     struct ring_config config;
     bool quick; /* only a few counts */
-    bool large; /* only the large case */
+    const enum dtype *large; /* only the large case, of these up to DTYPE_COUNT; or NULL */
 };
 
 /* ---- data: a function of (rank, index) ---- */
@@ -303,22 +308,26 @@ static void run_small_counts(struct ring_comm *comm, struct device *device)
         }
 }
 
-/* C3: a large odd count of bytes at odd addresses, with periodic data, so that the right result is known at once. */
-static void run_large(struct ring_comm *comm)
+/* C3: a large odd count at odd addresses, with periodic data, so that the right result is known at once. The period is odd too: a
+ * slice in a wrong place shows; a chunk's owner decides the order of its sum. */
+static void run_large(struct ring_comm *comm, enum dtype dtype)
 {
-    enum { COUNT = 10556587, PERIOD = 4093 };
+    enum { COUNT = LARGE_COUNT, PERIOD = 4093 };
     int n = ring_comm_nranks(comm), rank = ring_comm_rank(comm);
-    struct buffer send = buffer_new(COUNT, DTYPE_INT8, 1), recv = buffer_new(COUNT, DTYPE_INT8, 3);
-    unsigned char own[PERIOD], sum[PERIOD];
-    for (size_t i = 0; i < PERIOD; i++) {
-        oracle_store(&own[i], value_at(rank, i, DTYPE_INT8, REDOP_SUM), DTYPE_INT8);
-        reference(&sum[i], i, 0, DTYPE_INT8, REDOP_SUM, false, n);
+    size_t element = dtype_bytes(dtype), wrong = 0;
+    struct buffer send = buffer_new(COUNT, dtype, 1), recv = buffer_new(COUNT, dtype, 3);
+    unsigned char own[PERIOD * 8], sum[PERIOD * 8];
+    for (size_t i = 0; i < PERIOD; i++) oracle_store(own + i * element, value_at(rank, i, dtype, REDOP_SUM), dtype);
+    for (size_t i = 0; i < COUNT; i++) memcpy(send.data + i * element, own + i % PERIOD * element, element);
+    CHECK_OK(ring_all_reduce(buffer_span(&recv, 0), buffer_span(&send, 0), COUNT, dtype, REDOP_SUM, comm, NULL));
+    for (int c = 0; c < n; c++) {
+        for (size_t i = 0; i < PERIOD; i++) reference(sum + i * element, i, c, dtype, REDOP_SUM, false, n);
+        size_t end = ring_chunk_begin(COUNT, n, c + 1);
+        for (size_t i = ring_chunk_begin(COUNT, n, c); i < end; i++)
+            wrong += memcmp(recv.data + i * element, sum + i % PERIOD * element, element) != 0;
     }
-    for (size_t i = 0; i < COUNT; i++) send.data[i] = own[i % PERIOD];
-    CHECK_OK(ring_all_reduce(buffer_span(&recv, 0), buffer_span(&send, 0), COUNT, DTYPE_INT8, REDOP_SUM, comm, NULL));
-    size_t wrong = 0;
-    for (size_t i = 0; i < COUNT; i++) wrong += recv.data[i] != sum[i % PERIOD] || send.data[i] != own[i % PERIOD];
-    CHECK_MSG(wrong == 0, "%zu of %d bytes are wrong", wrong, COUNT);
+    for (size_t i = 0; i < COUNT; i++) wrong += memcmp(send.data + i * element, own + i % PERIOD * element, element) != 0;
+    CHECK_MSG(wrong == 0, "%zu of %d %s are wrong", wrong, COUNT, dtype_name(dtype));
     buffer_check_and_free(&send);
     buffer_check_and_free(&recv);
 }
@@ -430,10 +439,12 @@ static void body(struct bootstrap *bootstrap, void *argument)
     if (CHECK_OK(device_open(&device, "host")) && CHECK_OK(stream_open(&stream, device, "test")) &&
         CHECK_OK(ring_comm_open(&comm, &setting->config, bootstrap, device))) {
         ring_comm_set_premul(comm, premul_of(ring_comm_rank(comm)));
-        if (setting->large) run_large(comm);
-        else run_grid(setting, comm, stream, device);
-        if (!setting->large) run_wide(setting, comm, stream, device);
-        if (!setting->large) run_wide_others(comm);
+        for (const enum dtype *d = setting->large; d != NULL && *d != DTYPE_COUNT; d++) run_large(comm, *d);
+        if (setting->large == NULL) {
+            run_grid(setting, comm, stream, device);
+            run_wide(setting, comm, stream, device);
+            run_wide_others(comm);
+        }
         if (ring_comm_nranks(comm) == 8 && !setting->quick) run_small_counts(comm, device);
         run_reciprocals(comm);
         run_lost_ones(comm);
@@ -452,11 +463,15 @@ static void body(struct bootstrap *bootstrap, void *argument)
 
 int main(void)
 {
+    static const enum dtype narrow[] = {DTYPE_INT8, DTYPE_BFLOAT16, DTYPE_COUNT};
+    static const enum dtype wide[] = {DTYPE_FLOAT16, DTYPE_FLOAT64, DTYPE_COUNT};
     static const struct {
         struct setting setting;
         int nranks[8]; /* up to the first 0 */
     } runs[] = {
-        {{{.transport = "shm"}, .large = true}, {3}},
+        {{{.transport = "shm"}, .large = narrow}, {3, 5, 8}},
+        {{{.transport = "shm"}, .large = wide}, {3}},
+        {{{.transport = "tcp"}, .large = wide}, {5}},
         /* On the ring whatever the size: exchange_bytes 1. */
         {{{.transport = "shm", .slot_bytes = 1024, .slot_count = 4, .exchange_bytes = 1}, .quick = false}, {1, 2, 3, 4, 5, 7, 8}},
         {{{.transport = "shm", .slot_bytes = 64, .slot_count = 2, .exchange_bytes = 1, .start = UINT64_MAX - 20}, .quick = true},

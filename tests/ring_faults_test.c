@@ -1,4 +1,4 @@
-/* What goes wrong while ranks reduce: deaths, broken edges, ranks that do not come, calls that differ. Cases C2, C5, C12.
+/* What goes wrong while ranks reduce: deaths, broken edges, ranks that do not come, calls that differ. Cases C4, C5, C12.
  * ctest: timeout=120
  *
  * Every case has a deadline of its own and ends in a status on every rank with the names that a person needs.
@@ -142,6 +142,46 @@ static void mismatch_body(struct bootstrap *bootstrap, void *argument)
         call_differently);
 }
 
+/* ---- C4: rank 0 alone calls something else; counts of several slices, and different elements of the same bytes ---- */
+
+struct odd_call {
+    const char *transport;
+    size_t count, odd_count;
+    enum dtype dtype, odd_dtype;
+    const char *value, *odd_value; /* as every rank's message must have them */
+};
+static _Thread_local const struct odd_call *odd_call;
+
+static void differ_at_rank_0(struct ring_comm *comm, struct device *device)
+{
+    bool odd = ring_comm_rank(comm) == 0;
+    struct span x;
+    CHECK_OK(memory_alloc(&x, 409600 * 4, MEMORY_WORKSPACE, device));
+    int64_t begin = clock_ns();
+    enum status status = ring_all_reduce(x, x, odd ? odd_call->odd_count : odd_call->count,
+        odd ? odd_call->odd_dtype : odd_call->dtype, REDOP_SUM, comm, NULL);
+    CHECK_MSG(status == STATUS_DATA || status == STATUS_ABORTED, "%s: %s", status_name(status), status_text());
+    says(odd_call->value);
+    says(odd_call->odd_value);
+    says("rank 0");
+    CHECK(clock_ns() - begin < clock_ms_to_ns(DEADLINE_MS));
+    memory_free(&x, MEMORY_WORKSPACE, device);
+}
+
+static void odd_body(struct bootstrap *bootstrap, void *argument)
+{
+    odd_call = argument;
+    with_comm(bootstrap, (struct ring_config){.transport = odd_call->transport}, differ_at_rank_0);
+}
+
+static void test_odd_calls(const char *transport)
+{
+    struct odd_call counts = {transport, 409598, 409600, DTYPE_FLOAT32, DTYPE_FLOAT32, "409598 float32", "409600 float32"};
+    struct odd_call dtypes = {transport, 200, 100, DTYPE_FLOAT16, DTYPE_FLOAT32, "200 float16", "100 float32"};
+    ranks_as_threads(4, DEADLINE_MS, odd_body, &counts);
+    ranks_as_threads(4, DEADLINE_MS, odd_body, &dtypes);
+}
+
 /* ---- a group: what follows a failure does not begin, or a neighbour would take its slices for those of what failed ---- */
 
 static void differ_in_a_group(struct ring_comm *comm, struct device *device)
@@ -275,6 +315,7 @@ int main(void)
             each.exchange_bytes = 1; /* on the ring */
             ranks_as_threads(3, DEADLINE_MS, mismatch_body, &each);
         }
+        test_odd_calls(names[t]);
         ranks_as_threads(3, DEADLINE_MS, group_body, names[t]);
         ranks_as_threads(3, DEADLINE_MS, late_body, names[t]);
         ranks_as_threads(3, DEADLINE_MS, timeout_body, names[t]);

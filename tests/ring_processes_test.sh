@@ -56,7 +56,7 @@ else
   echo "C7 skipped: no user namespaces here"
 fi
 
-# ---- C8, C18: twenty times, all four ranks are killed in mid-operation and the job is started again; another job lives on ----
+# ---- C8: twenty times, all four ranks are killed in mid-operation and the job is started again; another job lives on ----
 "$ringzero" bench all_reduce --ranks 2 -b 1K -e 1K -n 100000 -w 1 >"$work/other" 2>&1 &
 other=$!
 for round in $(seq 20); do
@@ -70,6 +70,31 @@ for round in $(seq 20); do
 done
 "$ringzero" bench all_reduce --ranks 4 -b 4M -e 4M -n 2 >"$work/c8" 2>&1 || fail "C8: the 21st run failed" "$work/c8"
 wait $other || fail "C8: another job suffered" "$work/other"
+
+# ---- C18: all ranks are killed, at any moment, and started again at once on the same port, twenty times; the last one ends well ----
+# start ARGUMENTS…: three ranks by torchrun's variables, on $port; their processes are in ranks.
+port=$((20000 + RANDOM % 10000))
+start() {
+  ranks=()
+  for rank in 0 1 2; do
+    RANK=$rank WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port RINGZERO_TIMEOUT_MS=10000 \
+      "$ringzero" bench all_reduce "$@" >"$work/c18-$rank" 2>&1 &
+    ranks+=($!)
+  done
+}
+for round in $(seq 20); do
+  start -b 1M -e 1M -n 1000000 -c 0
+  sleep "0.$((RANDOM % 4))$((RANDOM % 10))"
+  kill -KILL "${ranks[@]}"
+  for pid in "${ranks[@]}"; do
+    wait "$pid" 2>/dev/null
+    code=$?
+    [ $code = 137 ] || fail "C18 round $round: exit code $code of a rank before it was killed" "$work/c18-0"
+  done
+done
+start -b 1M -e 1M -n 2
+for pid in "${ranks[@]}"; do wait "$pid" || fail "C18: the 21st run failed" "$work/c18-0"; done
+grep -q 'Out of bounds values : 0 OK' "$work/c18-0" || fail "C18: the 21st run is not right" "$work/c18-0"
 
 # ---- the launcher is killed: its ranks go with it ----
 "$ringzero" bench all_reduce --ranks 3 -b 1M -e 1M -n 1000000 -c 0 >"$work/orphans" 2>&1 &
