@@ -339,6 +339,50 @@ enum status ring_comm_split(struct ring_comm **comm, int color, int key, struct 
     return status;
 }
 
+/* ---- shrinking ---- */
+
+static bool peer_died(const struct bootstrap *bootstrap)
+{
+    return bootstrap_failed(bootstrap) && bootstrap_check(NULL, bootstrap) == STATUS_PEER;
+}
+
+/* A death while the new communicator opens shrinks the new job again; each turn has fewer ranks. */
+static enum status open_survivors(struct ring_comm **comm, struct bootstrap **bootstrap, const struct ring_config *config,
+    struct bootstrap *failed, struct device *device)
+{
+    enum status status = bootstrap_shrink(bootstrap, failed);
+    while (status == STATUS_OK) {
+        status = ring_comm_open(comm, config, *bootstrap, device);
+        if (status == STATUS_OK) return STATUS_OK;
+        struct bootstrap *again = NULL;
+        if (peer_died(*bootstrap)) status = bootstrap_shrink(&again, *bootstrap);
+        bootstrap_close(*bootstrap);
+        *bootstrap = again;
+    }
+    return status;
+}
+
+enum status ring_comm_shrink(struct ring_comm **comm, struct bootstrap **bootstrap, struct ring_comm *old)
+{
+    *comm = NULL;
+    *bootstrap = NULL;
+    if (old->nranks != bootstrap_nranks(old->bootstrap))
+        return FAIL(STATUS_INVALID, "a part of %d of the job's %d ranks cannot be shrunk: shrink the communicator of all, and split "
+            "it again", old->nranks, bootstrap_nranks(old->bootstrap));
+    if (!bootstrap_failed(old->bootstrap))
+        return FAIL(STATUS_INVALID, "the communicator of %d ranks has not failed: expected a death or an abort before", old->nranks);
+    struct ring_config config = old->config;
+    struct bootstrap *failed = old->bootstrap;
+    struct device *device = old->device;
+    double premul = old->premul;
+    enum reduce_dtype reduce_dtype = old->reduce_dtype;
+    ring_comm_close(old);
+    TRY(open_survivors(comm, bootstrap, &config, failed, device));
+    (*comm)->premul = premul;
+    (*comm)->reduce_dtype = reduce_dtype;
+    return STATUS_OK;
+}
+
 /* Exchanges have edges between all pairs of ranks: a few small slots, and lines. */
 static struct edge_config edge_config_of(int channel, enum edge_side side, int peer, const struct ring_comm *comm)
 {

@@ -15,6 +15,7 @@
  *   bits         I1: same bits on all ranks. I2: they depend on data, nranks and ring order alone.
  *   errors       INVALID before anything is sent. PEER, TIMEOUT, DATA, SYSTEM, ABORTED afterwards: the communicator has then
  *                failed, all ranks are told, and every later call returns ABORTED with the first failure's text. recv is undefined.
+ *                ring_comm_shrink() gives the ranks that are left another one.
  *   threads      Several threads may call on one communicator; the order of calls must still be the same on all ranks, so in
  *                practice use one thread or one stream per communicator.
  */
@@ -84,6 +85,20 @@ MUST_CHECK enum status ring_comm_open(
  * several cannot block one another by order. Messages name ranks of the job. collective over the parent; close parts as
  * any collective: in the same order on all ranks, and before the bootstrap. errors: as any collective. */
 MUST_CHECK enum status ring_comm_split(struct ring_comm **comm, int color, int key, struct ring_comm *parent);
+
+/* Goes on without the dead: after a failure (any status but INVALID of a call, on any rank) the ranks that are left get a new
+ * communicator, renumbered in their order, that works at once. Whatever the old one was in is lost: its operations have ended on
+ * every rank with an error, recv undefined, and it is for the caller to say where to resume (who has finished what differs between ranks).
+ *   old         must be of the whole job, not a part. It is closed, whatever the result; its parts, and other communicators of
+ *               the job, have failed with it: close them before, and open or split them anew. Synchronize every stream first.
+ *   *comm       has the old one's tunables, scalar and reduce_dtype.
+ *   *bootstrap  is the new job, to be closed after *comm as the old one is after its communicators. The old bootstrap stays the caller's.
+ * Deaths meanwhile are taken in: it returns when a communicator of living ranks has opened. One rank may be all that is left.
+ * When rank 0 of the job died, this fails on every rank with PEER, as bootstrap_shrink() does.
+ * collective over the survivors. cost: a few messages; a rank that is alive but does not come is waited for, up to timeout_ms.
+ * errors: INVALID for a part, or when nothing has failed (then old is not closed); as bootstrap_shrink() and ring_comm_open().
+ * On an error *comm and *bootstrap are NULL. */
+MUST_CHECK enum status ring_comm_shrink(struct ring_comm **comm, struct bootstrap **bootstrap, struct ring_comm *old);
 
 /* Ends all that runs on this communicator, on every rank of the job, with ABORTED and this reason. threads: any. */
 void ring_comm_abort(struct ring_comm *comm, const char *reason);

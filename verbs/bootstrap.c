@@ -92,7 +92,7 @@ static void init_lock(struct bootstrap *b)
     pthread_mutex_init(&b->lock, NULL);
 }
 
-static struct bootstrap *new_bootstrap(const struct bootstrap_config *config, int timeout_ms)
+struct bootstrap *bootstrap_make(const struct bootstrap_config *config, int timeout_ms)
 {
     struct bootstrap *b = calloc(1, sizeof *b);
     if (b == NULL) return NULL;
@@ -109,17 +109,22 @@ static struct bootstrap *new_bootstrap(const struct bootstrap_config *config, in
     b->link_count = config->nranks == 1 ? 0 : config->rank == 0 ? config->nranks : 1;
     b->links = calloc((size_t)b->link_count + 1, sizeof *b->links);
     b->hub.in = calloc((size_t)config->nranks, sizeof *b->hub.in);
-    for (int i = 0; b->links != NULL && i <= b->link_count; i++) {
+    if (b->links == NULL || b->hub.in == NULL) {
+        b->link_count = 0;
+        bootstrap_free(b);
+        return NULL;
+    }
+    for (int i = 0; i <= b->link_count; i++) {
         b->links[i].fd = -1;
         b->links[i].rank = config->rank == 0 ? i : 0;
     }
     return b;
 }
 
-static void free_bootstrap(struct bootstrap *b)
+void bootstrap_free(struct bootstrap *b)
 {
     if (b == NULL) return;
-    for (int i = 0; b->links != NULL && i < b->link_count; i++) link_close(&b->links[i]);
+    for (int i = 0; i < b->link_count; i++) link_close(&b->links[i]);
     while (b->mail != NULL) {
         struct mail *mail = b->mail;
         b->mail = mail->next;
@@ -144,8 +149,8 @@ static enum status open_checked(
     if (interface != NULL && interface[0] != '\0') TRY(socket_interface_address(address, interface));
 
     enum status status;
-    struct bootstrap *b = new_bootstrap(config, timeout_ms);
-    if (b == NULL || b->links == NULL || b->hub.in == NULL) {
+    struct bootstrap *b = bootstrap_make(config, timeout_ms);
+    if (b == NULL) {
         status = FAIL(STATUS_SYSTEM, "no memory for a job of %d ranks", config->nranks);
         goto fail;
     }
@@ -162,7 +167,7 @@ static enum status open_checked(
     return STATUS_OK;
 fail:
     if (b != NULL) service_stop(b);
-    free_bootstrap(b);
+    bootstrap_free(b);
     return status;
 }
 
@@ -240,7 +245,7 @@ void bootstrap_close(struct bootstrap *b)
     }
     service_stop(b);
     let_the_dead_go_first(b);
-    free_bootstrap(b);
+    bootstrap_free(b);
 }
 
 int bootstrap_rank(const struct bootstrap *b) { return b->rank; }

@@ -7,7 +7,7 @@
  *
  *   rank 1 ──┐
  *   rank 2 ──┼── rank 0 (hub)      HELLO → WELCOME | REFUSED; GATHER → GATHERED; POST → POST; ABORT, DEAD, BYE
- *   rank 3 ──┘
+ *   rank 3 ──┘                             after a failure, those that are left: SHRINK → SHRUNK
  *
  * Invariant I5: every wait here has a deadline (timeout_ms) and names the rank that it waits for; any
  * rank's death becomes an error on every rank. Strangers that connect to the port (scanners, health
@@ -67,6 +67,18 @@ MUST_CHECK enum status bootstrap_open(struct bootstrap **bootstrap, const struct
  * failed: so that nobody takes a rank's clean exit for a death. After a collective that ended in TIMEOUT or
  * PEER it waits at most 1 s. NULL is accepted. */
 void bootstrap_close(struct bootstrap *bootstrap);
+
+/* After a failure (bootstrap_failed()): the ranks that are left agree on who they are, over the control connections that they have,
+ * and become a job of their own, with ranks renumbered in their order; its id, timeout and addresses are the old one's, its
+ * mailboxes empty. The old one stays failed and is the caller's to close, before or after; no thread may be in a call on it.
+ * collective over the survivors; a rank that does not come within timeout_ms of rank 0 is left out, as if it had died, and is
+ * told so. After an abort, where nobody died, all go on.
+ * Rank 0 is the hub of all connections: when it dies nobody can go on, and this fails at once, on every rank. (To pass its part on
+ * would take a listening socket at every rank, and a second meeting; a supervisor that starts the job again is simpler.)
+ * *survivors may itself fail at any time, by the next death: then shrink again.
+ * errors: INVALID when the job has not failed; PEER when rank 0 died; TIMEOUT when this rank came too late, or rank 0 did not answer
+ * within timeout_ms and 2 s; SYSTEM. On an error *survivors is NULL, and there is no second try. */
+MUST_CHECK enum status bootstrap_shrink(struct bootstrap **survivors, struct bootstrap *failed);
 
 int bootstrap_rank(const struct bootstrap *bootstrap);
 int bootstrap_nranks(const struct bootstrap *bootstrap);

@@ -4,6 +4,7 @@
  *   bootstrap_join.c     the start: HELLO, WELCOME, REFUSED, strangers; one thread, no lock
  *   bootstrap_address.c  which address of each rank the others are given
  *   bootstrap_service.c  the service thread: reads every link; on rank 0 it is the hub
+ *   bootstrap_shrink.c   after a failure: those that are left; one thread again
  *   bootstrap_wire.c     frames and links
  *   bootstrap_socket.c   listening, connecting, addresses
  *
@@ -93,6 +94,10 @@ struct bootstrap {
     char failure_text[STATUS_TEXT_BYTES];
 };
 
+/* One that has no links yet and no service thread; NULL when memory is out. Free accepts NULL, and closes its links. */
+struct bootstrap *bootstrap_make(const struct bootstrap_config *config, int timeout_ms);
+void bootstrap_free(struct bootstrap *bootstrap);
+
 /* join: fills links, job, local ranks, address. errors: as bootstrap_open(). */
 MUST_CHECK enum status join_as_hub(
     struct bootstrap *bootstrap, const struct bootstrap_config *config, int *listen_fd);
@@ -117,6 +122,8 @@ bool service_all_sent(const struct bootstrap *bootstrap);
 /* Rank 0. One rank's blob has come; false when the rank broke the protocol. */
 bool hub_contribute(
     struct bootstrap *bootstrap, int rank, uint64_t sequence, const void *blob, size_t bytes);
+/* Rank 0. A rank of the failed job wants to go on: remembered until rank 0 does, too. False for a protocol broken. */
+bool hub_hear_shrink(struct link *link);
 /* Rank 0. A rank has said BYE. */
 void hub_leave(struct bootstrap *bootstrap, int rank);
 /* Writes "rank 2" or "ranks 2, 5 and 7" for those whose flag is false. */

@@ -30,7 +30,7 @@
 #define WHY_BYTES     200
 
 #define BIT(type)   (1u << (type))
-#define HUB_ACCEPTS (BIT(FRAME_GATHER) | BIT(FRAME_POST) | BIT(FRAME_ABORT) | BIT(FRAME_BYE))
+#define HUB_ACCEPTS (BIT(FRAME_GATHER) | BIT(FRAME_POST) | BIT(FRAME_ABORT) | BIT(FRAME_BYE) | BIT(FRAME_SHRINK))
 #define MEMBER_ACCEPTS                                                                                     \
     (BIT(FRAME_GATHERED) | BIT(FRAME_VERDICT) | BIT(FRAME_POST) | BIT(FRAME_DEAD) | BIT(FRAME_ABORT) |     \
         BIT(FRAME_BYE))

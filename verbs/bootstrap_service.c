@@ -250,6 +250,7 @@ static bool hub_frame(struct bootstrap *b, struct link *link)
     case FRAME_GATHER: return hub_contribute(b, link->rank, frame->key, link->payload, frame->bytes);
     case FRAME_POST: return hub_post(b, link);
     case FRAME_BYE: hub_leave(b, link->rank); return true;
+    case FRAME_SHRINK: return b->failed && hub_hear_shrink(link);
     case FRAME_ABORT:
         link_text(text, link);
         service_fail(b, STATUS_ABORTED, link->rank, text);

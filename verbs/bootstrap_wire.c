@@ -63,6 +63,8 @@ static size_t payload_limit(const struct link *link, uint32_t type)
     case FRAME_GATHERED: return link->gathered_bytes;
     case FRAME_POST: return BOOTSTRAP_BLOB_BYTES;
     case FRAME_BYE: return 0;
+    case FRAME_SHRINK: return HOST_TEXT_BYTES;
+    case FRAME_SHRUNK: return sizeof(struct shrunk);
     default: return FRAME_TEXT_BYTES;
     }
 }
@@ -115,7 +117,7 @@ static enum link_event check_header(struct link *link)
         return LINK_BAD;
     }
     if (link->frame_have < sizeof *frame) return LINK_NOTHING;
-    if (frame->type < FRAME_HELLO || frame->type > FRAME_BYE || !(link->accepts & 1u << frame->type))
+    if (frame->type < FRAME_HELLO || frame->type > FRAME_SHRUNK || !(link->accepts & 1u << frame->type))
         return bad(link, "type", frame->type);
     if (frame->bytes > payload_limit(link, frame->type)) return bad(link, "size", frame->bytes);
     return LINK_FRAME;

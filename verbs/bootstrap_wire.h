@@ -16,6 +16,8 @@
  *   DEAD      rank 0         —           text; from = the dead rank   —
  *   ABORT     any → all      —           text; from = who aborts      —   (rank 0 passes it on)
  *   BYE       any rank       —           —                            BYE from rank 0, when all have said it
+ *   SHRINK    any rank       —           text: its host               SHRUNK or REFUSED
+ *   SHRUNK    rank 0         —           struct shrunk                —
  *
  * Whatever is read may come from a stranger: type and bytes are checked before a byte of memory is
  * taken for them.
@@ -30,7 +32,7 @@
 #include "verbs/bootstrap.h"
 
 #define FRAME_MAGIC        0x42305a52u /* "RZ0B" */
-#define FRAME_VERSION      2u
+#define FRAME_VERSION      3u
 #define FRAME_TEXT_BYTES   900 /* longest text of a frame, without a final NUL */
 #define HOST_TEXT_BYTES    64
 #define ADDRESS_TEXT_BYTES 80 /* "[numeric IPv6%scope]:port" fits */
@@ -46,6 +48,8 @@ enum frame_type {
     FRAME_DEAD,
     FRAME_ABORT,
     FRAME_BYE,
+    FRAME_SHRINK,
+    FRAME_SHRUNK,
 };
 
 struct frame {
@@ -75,6 +79,12 @@ struct welcome {
     char address[ADDRESS_TEXT_BYTES]; /* by which others will reach the rank: see join_settle_addresses() */
 };
 
+/* A rank's place in the job of those that are left. */
+struct shrunk {
+    int32_t rank, nranks;
+    int32_t local_rank, local_nranks;
+};
+
 _Static_assert(sizeof(struct frame) == 32, "the header of a frame has no padding");
 _Static_assert(sizeof(struct hello) == 24 + HOST_TEXT_BYTES + ADDRESS_TEXT_BYTES, "HELLO has no padding");
 _Static_assert(sizeof(struct welcome) == 16 + ADDRESS_TEXT_BYTES, "WELCOME has no padding");
@@ -95,6 +105,9 @@ struct link {
     unsigned char *payload;
     size_t payload_have;
     bool complete; /* frame and payload were given to the caller */
+
+    bool shrinks; /* rank 0: it has said SHRINK, from this host */
+    char host[HOST_TEXT_BYTES];
 
     unsigned char *out; /* waits to be sent: out[out_begin … out_end) */
     size_t out_begin, out_end, out_room;

@@ -1,8 +1,10 @@
-/* bootstrap_member_fuzz: frames of rank 0, as a member reads them, while it waits for an all-gather and looks for mail.
+/* bootstrap_member_fuzz: frames of rank 0, as a member reads them, while it waits for an all-gather and looks for mail,
+ * and after a failure while it waits for its place among those that are left.
  *
  * input   { length, bytes }…
  */
 #include "verbs/bootstrap_service.c"
+#include "verbs/bootstrap_shrink.c"
 
 #include "tests/fuzz/bootstrap_fixture.h"
 
@@ -18,6 +20,21 @@ static void take_mail(struct bootstrap *b)
             enum status status = bootstrap_take(blob, sizeof blob, &found, from, key, b);
             FUZZ_EXPECT(status == STATUS_OK || !found);
         }
+}
+
+static void hear_places(struct bootstrap *b)
+{
+    struct link *link = &b->links[0];
+    link->accepts |= BIT(FRAME_SHRUNK) | BIT(FRAME_REFUSED);
+    for (;;) {
+        enum link_event event = link_receive(link);
+        if (event == LINK_CLOSED || event == LINK_BAD) link_close(link);
+        if (event != LINK_FRAME) return;
+        if (link->frame.type != FRAME_SHRUNK && link->frame.type != FRAME_REFUSED) continue;
+        struct shrunk place = {0};
+        enum status status = hear_place(&place, b);
+        FUZZ_EXPECT(status != STATUS_OK || (place.rank > 0 && place.rank < place.nranks && place.nranks <= FIXTURE_RANKS));
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
@@ -37,7 +54,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     b->links[0].gathered_bytes = blob_bytes * FIXTURE_RANKS;
     while (input.bytes > 0) {
         fuzz_write_piece(fixture.peers[0], &input);
-        if (b->links[0].fd >= 0) read_link(b, &b->links[0]);
+        if (b->links[0].fd >= 0 && b->failed) hear_places(b);
+        else if (b->links[0].fd >= 0) read_link(b, &b->links[0]);
         take_mail(b);
     }
     fixture_hang_up(&fixture, 0);

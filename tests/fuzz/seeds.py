@@ -4,8 +4,8 @@ import os
 import struct
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
-MAGIC, VERSION = 0x42305A52, 2
-HELLO, WELCOME, REFUSED, GATHER, GATHERED, VERDICT, POST, DEAD, ABORT, BYE = range(1, 11)
+MAGIC, VERSION = 0x42305A52, 3
+HELLO, WELCOME, REFUSED, GATHER, GATHERED, VERDICT, POST, DEAD, ABORT, BYE, SHRINK, SHRUNK = range(1, 13)
 INVALID, PEER, TIMEOUT, ABORTED = -1, -5, -6, -7
 
 
@@ -42,6 +42,9 @@ def hub():
     write("bootstrap_hub", "post", b"\0" + come(1, frame(POST, 1, 2, 7, b"mail") + frame(POST, 1, 0, 0, b"x" * 16)))
     write("bootstrap_hub", "abort", b"\1" + come(2, frame(ABORT, 2, payload=b"no\nmore", code=ABORTED)))
     write("bootstrap_hub", "leave", b"\0" + b"".join(come(r, frame(BYE, r)) for r in (1, 2, 3)))
+    shrinks = b"".join(come(r, frame(SHRINK, r, payload=b"host")) for r in (1, 2, 3))
+    write("bootstrap_hub", "shrink", b"\0" + come(2, frame(ABORT, 2, payload=b"why")) + shrinks + come(2, frame(POST, 2, 0, 1)))
+    write("bootstrap_hub", "shrink_unfailed", b"\0" + shrinks)
     write("bootstrap_hub", "wrong_sender", b"\0" + come(1, frame(POST, 3, 0, 0, b"x")))
     write("bootstrap_hub", "too_large", b"\1" + come(1, frame(GATHER, 1, key=1, size=0xFFFFFFFF)))
     write("bootstrap_hub", "cut_short", b"\1" + come(1, frame(GATHER, 1, key=1, payload=b"12345678")[:-3]))
@@ -57,6 +60,9 @@ def member():
     for code in (INVALID, PEER, TIMEOUT, 5):
         write("bootstrap_member", "verdict%d" % code, waits(frame(VERDICT, key=1, payload=b"because", code=code)))
     write("bootstrap_member", "post", waits(frame(POST, 1, 2, 1, b"x" * 16) + frame(POST, 0, 2, 0, b"") + frame(POST, 3, 2, 1, b"y")))
+    for name, place in (("", (1, 2, 1, 2)), ("_hub", (0, 2, 0, 2)), ("_far", (4, 5, 4, 5)), ("_cut", (1, 2, 1))):
+        shrunk = frame(GATHERED, key=1) + frame(SHRUNK, payload=struct.pack("<%di" % len(place), *place))
+        write("bootstrap_member", "shrunk" + name, waits(frame(DEAD, 3, payload=b"rank 3 died", code=PEER)) + piece(shrunk))
     write("bootstrap_member", "dead", waits(frame(DEAD, 3, payload=b"rank 3 died", code=PEER)))
     write("bootstrap_member", "dead_nobody", waits(frame(DEAD, 77, payload=b"rank 77 died", code=PEER)))
     write("bootstrap_member", "abort", waits(frame(ABORT, 1, payload=b"\xff" * 900, code=ABORTED)))
