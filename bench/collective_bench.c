@@ -43,6 +43,8 @@ struct bench {
     double bus_bw_sum;
     int measurements;
     struct call last; /* measured */
+    uint64_t row, rows_done; /* this pass over all sizes; of them, not to be measured again after a loss */
+    int first_nranks;
     FILE *plot;       /* rank 0's data for --plot, or NULL */
 };
 
@@ -153,18 +155,23 @@ static enum status measure_row(struct bench *bench, const struct call *call)
 
 /* ---- all sizes, all kinds ---- */
 
-/* One row for every size that gives a count of its own. */
+/* One row for every size that gives a count of its own. Rows are counted before counts are known, so alike for any number of ranks. */
 static enum status sweep(struct bench *bench, struct call call)
 {
     const struct bench_options *options = bench->options;
     size_t bytes = options->min_bytes, last_count = bytes == 0 ? SIZE_MAX : 0;
+    bool measured = false;
     do {
+        bool done = bench->row++ < bench->rows_done || call.root >= bench->job->nranks; /* that root is gone */
         call.count = count_of_bytes(bytes, call.collective, call.dtype, bench->job->nranks);
         if (call.count == last_count) continue;
         last_count = call.count;
+        if (done) continue;
         TRY(measure_row(bench, &call));
+        bench->rows_done = bench->row;
+        measured = true;
     } while (bench_options_next(&bytes, options));
-    if (bench->plot != NULL) fprintf(bench->plot, "\n"); /* ends a line of the picture */
+    if (bench->plot != NULL && measured) fprintf(bench->plot, "\n"); /* ends a line of the picture */
     return STATUS_OK;
 }
 
@@ -172,8 +179,10 @@ static enum status sweep_roots(struct bench *bench, struct call call)
 {
     bool has_root = collective_has_root(call.collective);
     if (!has_root) call.root = -1;
+    if (has_root && call.root >= bench->job->nranks)
+        return FAIL(STATUS_INVALID, "-r is %d, but only %d ranks are left: choose a smaller one", call.root, bench->job->nranks);
     if (!has_root || call.root != ALL_ROOTS) return sweep(bench, call);
-    for (call.root = 0; call.root < bench->job->nranks; call.root++) TRY(sweep(bench, call));
+    for (call.root = 0; call.root < bench->first_nranks; call.root++) TRY(sweep(bench, call));
     return STATUS_OK;
 }
 
@@ -193,6 +202,40 @@ static enum status sweep_all(struct bench *bench)
                 .stride_bytes = bench->stride_bytes};
             if (options->dtypes[d] && wanted) TRY(sweep_roots(bench, call));
         }
+    return STATUS_OK;
+}
+
+static void set_up_reductions(const struct bench *bench)
+{
+    ring_comm_set_premul(bench->job->comm, pattern_scalar(bench->job->rank));
+    ring_comm_set_reduce_dtype(bench->job->comm, bench->options->reduce_dtype);
+}
+
+/* After a loss: those that are left agree where to go on, at the row that rank 0, who prints them, has not got. Else the failure. */
+static enum status go_on(enum status status, struct bench *bench)
+{
+    struct job *job = bench->job;
+    uint64_t done;
+    do {
+        TRY(job_shrink(status, job));
+        set_up_reductions(bench);
+        bench->predicted_bytes = 0; /* the communicator's counters begin anew, too */
+        done = job->rank == 0 ? bench->rows_done : 0;
+        status = job_sum(&done, job);
+    } while (status != STATUS_OK); /* another was lost */
+    bench->rows_done = done;
+    if (job->rank == 0) printf("# %d rank%s from here on\n", job->nranks, job->nranks == 1 ? "" : "s");
+    return STATUS_OK;
+}
+
+static enum status sweep_surviving(struct bench *bench)
+{
+    enum status status = sweep_all(bench);
+    while (status != STATUS_OK) {
+        TRY(go_on(status, bench));
+        bench->row = 0;
+        status = sweep_all(bench);
+    }
     return STATUS_OK;
 }
 
@@ -218,11 +261,11 @@ static struct plot plot_of(const struct bench *bench, char title[256])
 static enum status sweep_and_plot(struct bench *bench)
 {
     char title[256];
-    if (bench->options->plot == NULL || bench->job->rank != 0) return sweep_all(bench);
+    if (bench->options->plot == NULL || bench->job->rank != 0) return sweep_surviving(bench);
     struct plot plot = plot_of(bench, title);
     bench->plot = plot_open(&plot);
     if (bench->plot == NULL) return STATUS_SYSTEM;
-    enum status status = sweep_all(bench);
+    enum status status = sweep_surviving(bench);
     if (status == STATUS_OK && bench->measurements > 0) return plot_close(bench->plot, &plot);
     fclose(bench->plot);
     return status;
@@ -297,14 +340,19 @@ static enum status judge(struct bench *bench)
     return STATUS_OK;
 }
 
+static enum status finish(struct bench *bench)
+{
+    if (bench->options->trace != NULL) TRY(trace_last(bench));
+    return judge(bench);
+}
+
 static enum status run_with_buffers(struct bench *bench)
 {
     const struct bench_options *options = bench->options;
     struct job *job = bench->job;
     size_t limit_bytes = bench->stride_bytes - CALL_GUARD_BYTES;
     if (limit_bytes > LIMIT_MOST_BYTES) limit_bytes = LIMIT_MOST_BYTES;
-    ring_comm_set_premul(job->comm, pattern_scalar(job->rank));
-    ring_comm_set_reduce_dtype(job->comm, options->reduce_dtype);
+    set_up_reductions(bench);
     if (job->rank == 0) print_title(options);
     TRY(limit_measure(&bench->limit, bench->buffers.a, bench->buffers.b, limit_bytes, job));
     TRY(report_ranks(&bench->limit, job));
@@ -317,8 +365,12 @@ static enum status run_with_buffers(struct bench *bench)
     if (job->rank == 0)
         printf("# Out of bounds values : %" PRIu64 " %s\n# Avg bus bandwidth    : %g\n", bench->wrong,
             bench->wrong == 0 ? "OK" : "FAILED", bench->bus_bw_sum / bench->measurements);
-    if (options->trace != NULL) TRY(trace_last(bench));
-    return judge(bench);
+    enum status status = finish(bench);
+    while (status != STATUS_OK) {
+        TRY(go_on(status, bench));
+        status = finish(bench);
+    }
+    return STATUS_OK;
 }
 
 /* Each operation of a group has its place: the largest array and its guard, in whole cache lines. */
@@ -336,7 +388,7 @@ static enum status size_buffers(size_t *bytes, struct bench *bench)
 
 static enum status run_bench(struct job *job, void *argument)
 {
-    struct bench bench = {.options = argument, .job = job};
+    struct bench bench = {.options = argument, .job = job, .first_nranks = job->nranks};
     const struct bench_options *options = bench.options;
     size_t bytes;
     enum status status = STATUS_OK;
@@ -362,5 +414,6 @@ int bench_main(int argc, char **argv)
     struct job job;
     job_prepare(&job, &options.common, DEFAULT_RANKS);
     bench_options_check(&options, job.nranks);
+    job.shrinks = options.shrinks;
     return job_run(&job, run_bench, &options);
 }

@@ -109,7 +109,14 @@ static void take_algorithm(const char *text, struct bench_options *bench)
     bench->algorithm = strcmp(text, "naive") == 0 ? ALGORITHM_NAIVE : ALGORITHM_RING;
 }
 
-enum { KEY_ALGORITHM = 0x200, KEY_PLOT, KEY_TRACE, KEY_REDUCE_DTYPE };
+static void take_on_death(const char *text, struct bench_options *bench)
+{
+    if (strcmp(text, "end") != 0 && strcmp(text, "shrink") != 0)
+        options_refuse(&bench->common, "--on-death is \"%s\", expected end or shrink", text);
+    bench->shrinks = strcmp(text, "shrink") == 0;
+}
+
+enum { KEY_ALGORITHM = 0x200, KEY_PLOT, KEY_TRACE, KEY_REDUCE_DTYPE, KEY_ON_DEATH };
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
@@ -147,6 +154,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case 'I': bench->each = true; return 0;
     case 'z': bench->blocking = options_integer(text, "-z", 0, 1, common) != 0; return 0;
     case KEY_ALGORITHM: take_algorithm(text, bench); return 0;
+    case KEY_ON_DEATH: take_on_death(text, bench); return 0;
     case KEY_PLOT: bench->plot = text; return 0;
     case KEY_TRACE: bench->trace = text; return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -182,6 +190,9 @@ static const struct argp_option options[] = {
         "Broadcast", 3},
     {"each", 'I', NULL, 0, "time operations one by one: adds columns p50, p99 and coefficient of variation", 4},
     {"blocking", 'z', "0|1", 0, "1: a barrier before each operation, outside its time (0)", 4},
+    {"on-death", KEY_ON_DEATH, "end|shrink", 0,
+        "when a rank is lost: end the job (the default), or go on with those that are left, from the row in hand; not without rank "
+        "0", 4},
     {"plot", KEY_PLOT, "FILE.svg", 0, "draw busbw against size, and the limit, by gnuplot; the numbers stay beside, "
         "in FILE.dat", 4},
     {"trace", KEY_TRACE, "FILE", 0,
@@ -205,7 +216,8 @@ static const struct argp argp = {
     "algbw) with what this machine could do at best, measured in the same run: a memory copy by "
     "all ranks at once, or a raw two-way TCP stream.\n\n"
     "Exit code: 0, or 1 when an operation failed, a result was wrong, or bytes sent differ from "
-    "the prediction; 2 for bad input.\n\n"
+    "the prediction; 2 for bad input; 128 + signal when a rank was killed. With --on-death shrink it is rank 0's, so 0 when those "
+    "that are left have finished.\n\n"
     "Examples:\n  ringzero bench all_reduce --ranks 4 -b 8 -e 128M -f 2\n"
     "  ringzero bench all_reduce --ranks 4 -b 1K -e 64M -f 4 -I --plot busbw.svg --trace ring.json",
     children,

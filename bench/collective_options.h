@@ -31,6 +31,7 @@ struct bench_options {
     bool reduce_dtype_given;        /* which adds columns */
     int root; /* -r, or ALL_ROOTS */
     bool each, blocking;       /* -I, -z */
+    bool shrinks;              /* --on-death shrink */
     enum algorithm algorithm;  /* --algo */
     const char *plot, *trace;  /* files, or NULL */
 };

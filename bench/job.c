@@ -74,13 +74,36 @@ int job_run(struct job *job, job_body body, void *argument)
     int exit_code = 1;
     if (job->launched || job->nranks == 1) return run_rank(job, body, argument);
     fflush(NULL);
-    if (launch_local(&job->config, &is_parent, &exit_code, job->nranks) != STATUS_OK) {
+    enum launch_on_death on_death = job->shrinks ? LAUNCH_GO_ON : LAUNCH_END_ALL;
+    if (launch_local(&job->config, &is_parent, &exit_code, job->nranks, on_death) != STATUS_OK) {
         fprintf(stderr, "%s: %s\n", job->options->program, status_text());
         return 1;
     }
     if (!is_parent) return run_rank(job, body, argument);
     if (job->json != NULL) fclose(job->json);
     return exit_code;
+}
+
+enum status job_shrink(enum status status, struct job *job)
+{
+    char text[STATUS_TEXT_BYTES];
+    int before = job->nranks;
+    bool lost = status == STATUS_PEER || status == STATUS_ABORTED || status == STATUS_TIMEOUT;
+    if (!job->shrinks || !lost || !bootstrap_failed(job->bootstrap)) return status;
+    snprintf(text, sizeof text, "%s", status_text());
+    struct bootstrap *survivors;
+    struct ring_comm *comm;
+    enum status shrunk = ring_comm_shrink(&comm, &survivors, job->comm);
+    job->comm = comm; /* the old one is closed */
+    TRY(shrunk);
+    bootstrap_close(job->bootstrap);
+    job->bootstrap = survivors;
+    job->rank = ring_comm_rank(comm);
+    job->nranks = ring_comm_nranks(comm);
+    log_set_rank(job->rank, job->nranks);
+    if (job->nranks < before) return STATUS_OK;
+    status_set_text(text); /* nobody was lost: a rank had a reason to stop */
+    return status;
 }
 
 enum status job_max(double *value, struct job *job)

@@ -29,7 +29,8 @@ struct job {
     const struct options *options;
     struct bootstrap_config config;
     bool launched; /* by the environment */
-    int nranks;    /* known from job_prepare() on */
+    int nranks;    /* known from job_prepare() on; fewer after job_shrink() */
+    bool shrinks;  /* the others go on when a rank is lost: set before job_run() */
 
     /* In body only. */
     int rank;
@@ -46,9 +47,14 @@ struct job {
 void job_prepare(struct job *job, const struct options *options, int default_ranks);
 
 /* Runs body on every rank, between opening and closing bootstrap, device and communicator. Returns
- * the exit code of this process: 0, or 1 when a rank failed (128 + signal if one was killed). */
+ * the exit code of this process: 0, or 1 when a rank failed (128 + signal if one was killed). Where the job shrinks, ranks that were
+ * lost do not count, unless rank 0 was. */
 typedef enum status (*job_body)(struct job *job, void *argument);
 int job_run(struct job *job, job_body body, void *argument);
+
+/* After a call that failed with `status`: where the job shrinks, and ranks were lost, the others are a job of their own on return: with
+ * new ranks, bootstrap and communicator. Else the failure itself. collective over those that are left. */
+MUST_CHECK enum status job_shrink(enum status status, struct job *job);
 
 /* The largest of all ranks' values, and their sum; the same on every rank. collective. */
 MUST_CHECK enum status job_max(double *value, struct job *job);

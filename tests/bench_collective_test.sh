@@ -119,6 +119,42 @@ else
     kill -TERM $job
 fi
 
+# The same, and then another, with --on-death shrink: one log line each, the rows go on with fewer ranks, right ones, and the exit code is 0.
+"$ringzero" bench all_reduce --ranks 4 -b 2M -e 4M -f 2 -n 1500 --on-death shrink --json "$work/json" >"$work/out" 2>"$work/err" &
+job=$!
+for rank in 2 3; do
+    for _ in $(seq 100); do
+        [ "$(rows "$work/out" | wc -l)" -ge $((rank - 2)) ] && grep -q busbw "$work/out" && break
+        sleep 0.1
+    done
+    sleep 0.5
+    kill -KILL "$(sed -n "s/^# *Rank  $rank Pid *\([0-9]*\).*/\1/p" "$work/out")" || fail "rank $rank was not there to be killed"
+done
+wait $job
+code=$?
+[ $code -eq 0 ] || fail "--on-death shrink: exit code $code, expected 0: $(cat "$work/err")"
+[ "$(rows "$work/out" | wc -l)" -eq 2 ] || fail "--on-death shrink: rows are $(cat "$work/out")"
+grep -q '^# 3 ranks from here on' "$work/out" && grep -q '^# 2 ranks from here on' "$work/out" || fail "no losses in $(cat "$work/out")"
+grep -q '^# Bytes sent .* predicted OK$' "$work/out" || fail "--on-death shrink: no footer about bytes: $(cat "$work/out")"
+for words in 'rank 2 was killed by signal 9 (Killed): the others go on' 'rank 2 of 4 is out; those left, 3, go on' \
+    'rank 3 was killed by signal 9 (Killed): the others go on' 'rank 2 of 3 is out; those left, 2, go on'; do
+    [ "$(grep -cF "$words" "$work/err")" -eq 1 ] || fail "not one line \"$words\" in $(cat "$work/err")"
+done
+[ "$(wc -l <"$work/err")" -eq 4 ] || fail "--on-death shrink said more than 4 lines: $(cat "$work/err")"
+
+# Rank 0 holds the others together: without it they end, within seconds, with its signal.
+"$ringzero" bench all_reduce --ranks 3 -b 4M -e 4M -n 100000 --on-death shrink >"$work/out" 2>"$work/err" &
+job=$!
+for _ in $(seq 100); do
+    grep -q 'busbw' "$work/out" && break
+    sleep 0.1
+done
+kill -KILL "$(sed -n 's/^# *Rank  0 Pid *\([0-9]*\).*/\1/p' "$work/out")"
+wait $job
+code=$?
+[ $code -eq 137 ] || fail "rank 0 killed: exit code $code, expected 137"
+grep -q '^ringzero bench: rank [12]/3: .*cannot go on without rank 0' "$work/err" || fail "rank 0 killed: found $(cat "$work/err")"
+
 # Operations that fail: 1, a line per rank.
 "$ringzero" bench all_reduce --ranks 2 $quick -b 8 -e 8 --json /dev/full >"$work/out" 2>"$work/err"
 code=$?
@@ -135,6 +171,7 @@ refused '-e is 8 bytes, expected at least 16' all_gather --ranks 4 -b 1 -e 8
 refused '-n is "0"' all_reduce -n 0
 refused '-d is "fp13"' all_reduce -d fp13
 refused '-o is "minus"' all_reduce -o minus
+refused '--on-death is "pray", expected end or shrink' all_reduce --on-death pray
 refused '--reduce-dtype is "float64", expected own or float32' all_reduce --reduce-dtype float64
 refused '-r is 2, expected a rank below 2' broadcast --ranks 2 -r 2
 refused 'option "-Z"' all_reduce -Z 3

@@ -28,7 +28,8 @@ static void pause_ms(int ms)
 typedef int (*launch_body)(const struct bootstrap_config *config);
 
 /* Launches, with standard error in `text`. Only the parent returns. */
-static int launch(int nranks, launch_body body, char *text, size_t text_bytes)
+static int launch_with(
+    int nranks, enum launch_on_death on_death, launch_body body, char *text, size_t text_bytes)
 {
     FILE *file = tmpfile();
     fflush(NULL);
@@ -36,7 +37,7 @@ static int launch(int nranks, launch_body body, char *text, size_t text_bytes)
     dup2(fileno(file), STDERR_FILENO);
     bool is_parent = false;
     struct bootstrap_config config;
-    enum status status = launch_local(&config, &is_parent, &exit_code, nranks);
+    enum status status = launch_local(&config, &is_parent, &exit_code, nranks, on_death);
     if (!is_parent) {
         close(saved);
         _exit(body(&config));
@@ -48,6 +49,11 @@ static int launch(int nranks, launch_body body, char *text, size_t text_bytes)
     fclose(file);
     CHECK_STATUS(status, STATUS_OK);
     return exit_code;
+}
+
+static int launch(int nranks, launch_body body, char *text, size_t text_bytes)
+{
+    return launch_with(nranks, LAUNCH_END_ALL, body, text, text_bytes);
 }
 
 static int good_body(const struct bootstrap_config *config)
@@ -139,6 +145,33 @@ static int stubborn_body(const struct bootstrap_config *config)
     for (;;) pause();
 }
 
+/* Ranks 1 and 2 are lost; rank 0 goes on long after a grace would have ended it, and ends well. */
+static int losses_body(const struct bootstrap_config *config)
+{
+    if (config->rank == 1) kill(getpid(), SIGKILL);
+    if (config->rank == 2) return 6;
+    pause_ms(config->rank == 0 ? 6000 : 0);
+    return 0;
+}
+
+/* Rank 0 is the job: whoever outlives it gets a grace and no more. */
+static int hub_fails_body(const struct bootstrap_config *config)
+{
+    if (config->rank == 0) return 9;
+    for (;;) pause();
+}
+
+static void test_going_on(void)
+{
+    char text[4096];
+    int code = launch_with(4, LAUNCH_GO_ON, losses_body, text, sizeof text);
+    CHECK_MSG(code == 0, "%d: %s", code, text);
+    CHECK_MSG(strstr(text, "rank 1 was killed by signal 9 (Killed): the others go on\n") != NULL, "%s", text);
+    CHECK_MSG(strstr(text, "rank 2 exited with code 6: the others go on\n") != NULL, "%s", text);
+    code = launch_with(3, LAUNCH_GO_ON, hub_fails_body, text, sizeof text);
+    CHECK_MSG(code == 9 && strcmp(text, "rank 0 exited with code 9\n") == 0, "%d: %s", code, text);
+}
+
 static void test_local(void)
 {
     char text[4096];
@@ -169,7 +202,7 @@ static void test_local(void)
 
     struct bootstrap_config config;
     bool is_parent;
-    CHECK_STATUS(launch_local(&config, &is_parent, &code, 0), STATUS_INVALID);
+    CHECK_STATUS(launch_local(&config, &is_parent, &code, 0, LAUNCH_END_ALL), STATUS_INVALID);
 }
 
 static void test_stubborn(void)
@@ -245,5 +278,6 @@ int main(void)
     test_local();
     test_signals();
     test_stubborn();
+    test_going_on();
     return test_result();
 }

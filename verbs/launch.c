@@ -30,6 +30,7 @@
 
 struct launch {
     int nranks;
+    enum launch_on_death on_death;
     int alive;
     pid_t *pids; /* by rank; 0: ended */
     sigset_t waited, mask_before;
@@ -37,7 +38,7 @@ struct launch {
     int failed_rank;       /* the first that failed, or -1 */
     int failed_status;     /* as of waitpid() */
     int64_t settled_at_ns; /* from then on the first failure stands */
-    int64_t urge_at_ns;    /* when the next urging is due */
+    int64_t urge_at_ns;    /* when the next urging of those that are left is due; 0: they are not urged */
     int urge_signal;
 };
 
@@ -104,19 +105,44 @@ static void become_rank(
     share_cores(rank, launch->nranks);
 }
 
+/* Says how a rank ended; returns that as an exit code. */
+static int tell_end(int rank, int wait_status, const char *consequence)
+{
+    if (WIFSIGNALED(wait_status)) {
+        int number = WTERMSIG(wait_status);
+        fprintf(stderr, "rank %d was killed by signal %d (%s)%s\n", rank, number, strsignal(number), consequence);
+        return 128 + number;
+    }
+    fprintf(stderr, "rank %d exited with code %d%s\n", rank, WEXITSTATUS(wait_status), consequence);
+    return WEXITSTATUS(wait_status);
+}
+
 /* Says how the first failed rank ended. Returns the launcher's exit code. */
 static int tell_failure(const struct launch *launch)
 {
-    if (launch->failed_rank < 0) return 0;
-    if (WIFSIGNALED(launch->failed_status)) {
-        int number = WTERMSIG(launch->failed_status);
-        fprintf(stderr, "rank %d was killed by signal %d (%s)\n", launch->failed_rank, number,
-            strsignal(number));
-        return 128 + number;
+    return launch->failed_rank < 0 ? 0 : tell_end(launch->failed_rank, launch->failed_status, "");
+}
+
+/* The job is over for one of its ranks; the others get their grace. */
+static void begin_grace(struct launch *launch)
+{
+    int64_t now_ns = clock_ns();
+    launch->settled_at_ns = now_ns + clock_ms_to_ns(SETTLE_MS);
+    launch->urge_at_ns = now_ns + clock_ms_to_ns(GRACE_MS);
+    launch->urge_signal = SIGTERM;
+}
+
+/* Where the others go on without it, only the end of rank 0 is an event for the job. */
+static void reap_one_of_many(struct launch *launch, int rank, int wait_status)
+{
+    bool over = launch->urge_at_ns != 0;
+    if (rank != 0 && wait_status != 0 && !over) tell_end(rank, wait_status, ": the others go on");
+    if (rank != 0) return;
+    if (wait_status != 0) {
+        launch->failed_rank = 0;
+        launch->failed_status = wait_status;
     }
-    fprintf(
-        stderr, "rank %d exited with code %d\n", launch->failed_rank, WEXITSTATUS(launch->failed_status));
-    return WEXITSTATUS(launch->failed_status);
+    begin_grace(launch);
 }
 
 static void reap(struct launch *launch, int rank)
@@ -126,20 +152,20 @@ static void reap(struct launch *launch, int rank)
     if (ended <= 0) return;
     launch->pids[rank] = 0;
     launch->alive--;
+    if (launch->on_death == LAUNCH_GO_ON) {
+        reap_one_of_many(launch, rank, wait_status);
+        return;
+    }
     if (wait_status == 0) return;
-    int64_t now_ns = clock_ns();
     bool first = launch->failed_rank < 0;
     /* Within that moment a rank that was killed is a cause, and one that exited may be a consequence. */
-    bool cause = !first && now_ns < launch->settled_at_ns && WIFSIGNALED(wait_status) &&
+    bool cause = !first && clock_ns() < launch->settled_at_ns && WIFSIGNALED(wait_status) &&
                  !WIFSIGNALED(launch->failed_status);
     if (first || cause) {
         launch->failed_rank = rank;
         launch->failed_status = wait_status;
     }
-    if (!first) return;
-    launch->settled_at_ns = now_ns + clock_ms_to_ns(SETTLE_MS);
-    launch->urge_at_ns = now_ns + clock_ms_to_ns(GRACE_MS);
-    launch->urge_signal = SIGTERM;
+    if (first) begin_grace(launch);
 }
 
 /* A pending SIGCHLD carries the pid of the child that raised it first; later ones merge into it. So
@@ -180,9 +206,9 @@ static int wait_all(struct launch *launch)
 {
     int exit_code = 0;
     while (launch->alive > 0) {
-        bool told = exit_code != 0, failed = launch->failed_rank >= 0;
+        bool told = exit_code != 0, failed = launch->failed_rank >= 0, over = launch->urge_at_ns != 0;
         int64_t wake_ns = clock_ns() + clock_ms_to_ns(60000);
-        if (failed) wake_ns = told ? launch->urge_at_ns : launch->settled_at_ns;
+        if (over) wake_ns = told || !failed ? launch->urge_at_ns : launch->settled_at_ns;
         int64_t left_ns = wake_ns > clock_ns() ? wake_ns - clock_ns() : 0;
         struct timespec left = {(time_t)(left_ns / 1000000000), (long)(left_ns % 1000000000)};
         siginfo_t info;
@@ -192,7 +218,7 @@ static int wait_all(struct launch *launch)
             signal_all(launch, number);
         reap_all(launch, number == SIGCHLD ? info.si_pid : -1);
         if (failed && !told && clock_ns() >= launch->settled_at_ns) exit_code = tell_failure(launch);
-        if (failed && clock_ns() >= launch->urge_at_ns) urge(launch);
+        if (over && clock_ns() >= launch->urge_at_ns) urge(launch);
     }
     return exit_code != 0 ? exit_code : tell_failure(launch);
 }
@@ -213,13 +239,14 @@ static bool start_rank(
     return true;
 }
 
-enum status launch_local(struct bootstrap_config *config, bool *is_parent, int *exit_code, int nranks)
+enum status launch_local(
+    struct bootstrap_config *config, bool *is_parent, int *exit_code, int nranks, enum launch_on_death on_death)
 {
     *is_parent = true;
     *exit_code = 1;
     if (nranks < 1) return FAIL(STATUS_INVALID, "%d ranks; expected 1 or more: correct --ranks", nranks);
     struct launch launch = {
-        .nranks = nranks, .failed_rank = -1, .pids = calloc((size_t)nranks, sizeof(pid_t))};
+        .nranks = nranks, .on_death = on_death, .failed_rank = -1, .pids = calloc((size_t)nranks, sizeof(pid_t))};
     if (launch.pids == NULL) return FAIL(STATUS_SYSTEM, "no memory for %d ranks", nranks);
     struct bootstrap_config job = bootstrap_config_single();
     job.nranks = job.local_nranks = nranks;

@@ -12,6 +12,12 @@
 extern "C" {
 #endif
 
+/* What a rank's death means for the others. */
+enum launch_on_death {
+    LAUNCH_END_ALL, /* the job has failed: they are given a grace and then ended */
+    LAUNCH_GO_ON    /* they go on (ring_comm_shrink()), as long as rank 0 does */
+};
+
 /* Starts nranks processes by fork() on this host and reaps them. Call before any thread exists.
  *
  * In each child: returns OK with *is_parent false and *config filled (rank 0: the inherited listening socket, which
@@ -28,9 +34,12 @@ extern "C" {
  * others get a grace of 5 s (the death reaches them by their control connections), then SIGTERM, then after 2 s
  * SIGKILL. SIGINT and SIGTERM are passed on (a SIGINT of the terminal is not: the ranks get that from it too).
  *
+ * With LAUNCH_GO_ON the end of rank 0 is that of the job: *exit_code is rank 0's, and those that are left then get the same
+ * grace. Of each other rank that fails before there is one line, "rank 2 was killed by signal 9 (Killed): the others go on".
+ *
  * errors: INVALID for nranks < 1; SYSTEM when fork or the socket fails (children already started are killed). */
 MUST_CHECK enum status launch_local(
-    struct bootstrap_config *config, bool *is_parent, int *exit_code, int nranks);
+    struct bootstrap_config *config, bool *is_parent, int *exit_code, int nranks, enum launch_on_death on_death);
 
 /* Fills config where a launcher started this process as one rank of several. The first of these that is set decides:
  *

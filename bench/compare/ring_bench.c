@@ -86,6 +86,6 @@ int main(int argc, char **argv)
     }
     int wrong = sweep_parse(&options, argc, argv);
     if (wrong != 0) return wrong;
-    if (complain(launch_local(&job, &is_parent, &exit_code, nranks))) return 1;
+    if (complain(launch_local(&job, &is_parent, &exit_code, nranks, LAUNCH_END_ALL))) return 1;
     return is_parent ? exit_code : run_rank(&job, transport, &options);
 }
