@@ -300,10 +300,7 @@ static enum status trace_last(struct bench *bench)
         snprintf(title, sizeof title, "%s of %zu %s on %d ranks over %s", collective_title(options),
             bench->last.count, dtype_name(bench->last.dtype), job->nranks, ring_comm_transport(job->comm));
         TRY_GOTO(trace_files_write(options->trace, title, &all));
-        printf("# Trace of the last row   : %zu events in %s and %s.svg%s\n", events, options->trace,
-            options->trace,
-            events > 0 ? ""
-                       : ": a size this small does not run on the ring (RINGZERO_EXCHANGE_BYTES=0 makes it)");
+        printf("# Trace of the last row   : %zu events in %s and %s.svg\n", events, options->trace, options->trace);
     }
 fail:
     trace_close(trace);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "ring/comm.h"
+#include "ring/trace.h"
 
 enum phase { PHASE_PARTS, PHASE_RESULTS, PHASE_DRAINING };
 
@@ -299,6 +300,25 @@ enum status exchange_begin(struct operation *operation)
     return STATUS_OK;
 }
 
+/* For whoever watches: one part sent (to ≥ 0) or received (from ≥ 0), or, when all have come, added (neither). A part is named by the
+ * chunk it belongs to; where everyone sends all it has, by who sends it. */
+static void trace_part(const struct operation *operation, int64_t begin_ns, int from, int to, uint64_t bytes)
+{
+    int self = operation->comm->rank, sender = from >= 0 ? from : self, receiver = to >= 0 ? to : self;
+    bool parts = adds(operation) && !gathers_whole(operation);
+    struct trace_event event = {
+        .bytes = bytes,
+        .sequence = (uint32_t)operation->sequence,
+        .step = operation->exchange.phase,
+        .chunk = operation->collective == COLLECTIVE_BROADCAST ? 0 : parts ? receiver : sender,
+        .from = from,
+        .to = to,
+        .collective = (uint8_t)operation->collective,
+        .primitive = (uint8_t)(to >= 0 ? PRIMITIVE_SEND : from >= 0 ? PRIMITIVE_RECV : PRIMITIVE_RECV_REDUCE_COPY),
+    };
+    trace_step(operation->comm->trace, 0, begin_ns, &event);
+}
+
 static enum status send_parts(struct operation *operation, bool *moved)
 {
     struct exchange *exchange = &operation->exchange;
@@ -306,7 +326,9 @@ static enum status send_parts(struct operation *operation, bool *moved)
         int peer = peer_at(exchange->next_send, operation);
         struct edge *edge = edge_of(peer, EDGE_PRODUCER, operation);
         struct part part = part_for(peer, operation);
+        int64_t begin_ns = trace_now(operation->comm->trace);
         if (!try_send(edge, &part, operation->tag)) return STATUS_OK;
+        if (operation->comm->trace != NULL) trace_part(operation, begin_ns, -1, peer, part.bytes);
         if (is_staged(edge)) TRY(edge_progress(edge, moved));
         operation->sent_bytes += part.bytes;
         *moved = true;
@@ -323,12 +345,15 @@ static enum status receive_parts(struct operation *operation, bool *moved)
         struct edge *edge = edge_of(peer, EDGE_CONSUMER, operation);
         size_t bytes = expected_bytes(peer, operation);
         struct arrival arrival;
+        int64_t begin_ns = trace_now(operation->comm->trace);
         if (!has_arrived(&arrival, edge, bytes)) return STATUS_OK;
         TRY(operation_check_slice(operation, peer, arrival.tag, arrival.bytes, bytes));
         operation->received_bytes += bytes;
         *moved = true;
-        if (adds(operation)) continue; /* stays in its slot until all have come */
-        keep_arrival(peer, &arrival, operation);
+        bool stays = adds(operation); /* in its slot, until all have come */
+        if (!stays) keep_arrival(peer, &arrival, operation);
+        if (operation->comm->trace != NULL) trace_part(operation, begin_ns, peer, -1, bytes);
+        if (stays) continue;
         give_back(edge, bytes);
         if (is_staged(edge)) TRY(edge_progress(edge, moved));
     }
@@ -339,7 +364,9 @@ static enum status end_of_phase(struct operation *operation, bool *moved)
 {
     struct exchange *exchange = &operation->exchange;
     if (adds(operation)) {
+        int64_t begin_ns = trace_now(operation->comm->trace);
         combine_parts(operation);
+        if (operation->comm->trace != NULL) trace_part(operation, begin_ns, -1, -1, 0);
         for (int i = 0; i < operation->comm->nranks - 1; i++) {
             int peer = peer_at(i, operation);
             struct edge *edge = edge_of(peer, EDGE_CONSUMER, operation);
@@ -378,7 +405,11 @@ enum status exchange_advance(struct operation *operation, bool *moved, bool *don
         TRY(send_parts(operation, moved));
         TRY(receive_parts(operation, moved));
         bool sent = !sends(operation) || exchange->next_send == peers;
-        if (!sent || exchange->next_receive < peers) return STATUS_OK;
+        if (!sent || exchange->next_receive < peers) {
+            if (operation->comm->trace != NULL)
+                trace_wait(operation->comm->trace, sent ? TRACE_WAIT_DATA : TRACE_WAIT_ROOM, 0);
+            return STATUS_OK;
+        }
         TRY(end_of_phase(operation, moved));
     }
     return drain(operation, moved, done);

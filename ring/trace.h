@@ -6,6 +6,9 @@
  *     TRY(ring_all_reduce(…));
  *     TRY(trace_gather(&all, trace, bootstrap));   collective: rank 0 holds everybody's, on one clock
  *
+ * An operation small enough for the exchange (exchange.h) leaves an event for each part that it sends or receives and one for its
+ * sum, on channel 0: its step is the hop, its chunk what the part belongs to (the sender's rank, where all of it is sent).
+ *
  * Without a trace a step costs one predictable branch; with one, two readings of the clock. When the buffer is
  * full, later events are counted and dropped. Operations of one communicator run one after another, so nobody
  * else writes meanwhile.

@@ -107,6 +107,12 @@ done
 [ "$(grep -c '"ph":"s"' "$work/trace.json")" -eq $((24 * slices)) ] || fail "--trace: not every send leads to a receive"
 [ "$(grep -c '"ph":"f"' "$work/trace.json")" -eq $((24 * slices)) ] || fail "--trace: an arrow has no end"
 grep -q '<svg' "$work/trace.json.svg" && grep -q '>rank 3<' "$work/trace.json.svg" || fail "--trace: no picture"
+# A few bytes: no ring, but each rank sends to each other and adds.
+run bench all_reduce --ranks 3 $quick -b 8 -e 8 --trace "$work/small.json"
+parses "$work/small.json"
+[ "$(grep -c '"cat":"step","name":"send ' "$work/small.json")" -eq 6 ] || fail "--trace: an exchange of 3 ranks sends 6 parts: $(cat "$work/small.json")"
+[ "$(grep -c '"ph":"f"' "$work/small.json")" -eq 6 ] || fail "--trace: not every part leads to a receive"
+[ "$(grep -c '"name":"recv_reduce_copy ' "$work/small.json")" -eq 3 ] || fail "--trace: not 3 sums"
 "$ringzero" bench all_reduce $quick -b 64K -e 64K --trace "$work/none/trace" >"$work/out" 2>"$work/err" && fail "--trace into nowhere: exit code 0"
 grep -qF "$work/none/trace cannot be written" "$work/err" || fail "--trace into nowhere: said $(cat "$work/err")"
 

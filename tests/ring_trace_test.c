@@ -1,6 +1,6 @@
 /* The trace: every step of the plan is in it once, in order, with its peers and bytes; each slice is received
  * after its sending began; a full buffer counts what it drops; without a trace nothing is written; clocks of
- * one host agree.
+ * one host agree. Exchanges are in it with every part.
  * ctest: timeout=60
  */
 #include <stdlib.h>
@@ -62,6 +62,51 @@ static void check_order(const struct trace_all *all)
     }
 }
 
+/* A few elements, one hop or two: what each rank sends to each other is in the trace, and was received there, with its bytes. */
+static void check_exchange(struct ring_comm *comm, struct bootstrap *bootstrap, enum collective collective, size_t count)
+{
+    struct trace *trace;
+    struct trace_all all;
+    int n = ring_comm_nranks(comm);
+    float x[8 * 600] = {0}, y[8 * 600];
+    CHECK_OK(trace_open(&trace, 1000));
+    ring_comm_trace(comm, trace);
+    struct span send = span_host(x, sizeof x), recv = span_host(y, sizeof y);
+    if (collective == COLLECTIVE_ALL_REDUCE) CHECK_OK(ring_all_reduce(recv, send, count, DTYPE_FLOAT32, REDOP_SUM, comm, NULL));
+    else if (collective == COLLECTIVE_ALL_GATHER) CHECK_OK(ring_all_gather(recv, send, count, DTYPE_FLOAT32, comm, NULL));
+    else CHECK_OK(ring_broadcast(recv, send, count, DTYPE_FLOAT32, n - 1, comm, NULL));
+    ring_comm_trace(comm, NULL);
+    CHECK_OK(trace_gather(&all, trace, bootstrap));
+    uint64_t sent[8][8] = {0}, received[8][8] = {0};
+    size_t sums = 0;
+    for (int r = 0; r < n && bootstrap_rank(bootstrap) == 0; r++) {
+        int64_t last_end = 0;
+        for (size_t i = all.begins[r]; i < all.begins[r + 1]; i++) {
+            const struct trace_event *event = &all.events[i];
+            CHECK(event->begin_ns >= last_end && event->end_ns >= event->begin_ns);
+            last_end = event->end_ns;
+            if (event->kind != TRACE_STEP) continue;
+            CHECK(event->collective == collective && event->channel == 0 && event->chunk >= 0 && event->chunk < n);
+            if (event->to >= 0) sent[r][event->to] += event->bytes + 1;
+            else if (event->from >= 0) received[event->from][r] += event->bytes + 1;
+            else sums += event->primitive == PRIMITIVE_RECV_REDUCE_COPY;
+        }
+        struct ring_call call = {.collective = collective, .dtype = DTYPE_FLOAT32, .root = n - 1, .count = count};
+        uint64_t bytes = 0;
+        for (int to = 0; to < n; to++) bytes += sent[r][to];
+        bool two_hops = collective == COLLECTIVE_ALL_REDUCE && count * sizeof(float) > 1000;
+        uint64_t parts = collective == COLLECTIVE_BROADCAST && r != n - 1 ? 0 : (uint64_t)(n - 1) << two_hops;
+        CHECK_MSG(bytes == parts + ring_predict_sent_bytes(&call, n, r, comm), "rank %d of %d: %s of %zu", r, n,
+            collective_name(collective), count);
+    }
+    if (bootstrap_rank(bootstrap) == 0) {
+        CHECK(memcmp(sent, received, sizeof sent) == 0);
+        CHECK(sums == (collective == COLLECTIVE_ALL_REDUCE ? (size_t)n : 0));
+    }
+    trace_all_free(&all);
+    trace_close(trace);
+}
+
 static void run_traced(struct ring_comm *comm, struct device *device)
 {
     struct span x;
@@ -114,6 +159,12 @@ static void body(struct bootstrap *bootstrap, void *argument)
     trace_events(tiny, &count, &dropped);
     CHECK(count == 0 && dropped == 0);
 
+    if (n > 1) {
+        check_exchange(comm, bootstrap, COLLECTIVE_ALL_REDUCE, 3);
+        check_exchange(comm, bootstrap, COLLECTIVE_ALL_REDUCE, 600);
+        check_exchange(comm, bootstrap, COLLECTIVE_ALL_GATHER, 600);
+        check_exchange(comm, bootstrap, COLLECTIVE_BROADCAST, 7);
+    }
     int64_t offset = 1;
     CHECK_OK(trace_clock_offset(&offset, bootstrap));
     CHECK(offset == 0); /* one host */
