@@ -161,7 +161,7 @@ static uint64_t sent_bytes(const struct test_case *t, struct ring_comm *comm)
 static uint64_t predicted_bytes(const struct test_case *t, struct ring_comm *comm)
 {
     struct ring_call call = {t->collective, t->dtype, t->redop, t->root, t->count, t->stride, NULL,
-        t->wide ? REDUCE_DTYPE_FLOAT32 : REDUCE_DTYPE_OWN};
+        t->wide ? REDUCE_DTYPE_FLOAT32 : REDUCE_DTYPE_OWN, false};
     return ring_predict_sent_bytes(&call, ring_comm_nranks(comm), ring_comm_rank(comm), comm);
 }
 
