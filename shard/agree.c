@@ -31,9 +31,10 @@ enum status agree(enum status status, struct bootstrap *bootstrap)
     return result;
 }
 
-void agree_number(char text[AGREE_NUMBER_BYTES], double value)
+void agree_text(char text[AGREE_TEXT_BYTES], double value, const struct agree_value *like)
 {
-    snprintf(text, AGREE_NUMBER_BYTES, value == floor(value) ? "%.0f" : "%.7g", value);
+    if (like->word != NULL) snprintf(text, AGREE_TEXT_BYTES, "%s", like->word(value));
+    else snprintf(text, AGREE_TEXT_BYTES, value == floor(value) ? "%.0f" : "%.7g", value);
 }
 
 enum status agree_values(const struct agree_value *values, int count, struct bootstrap *bootstrap)
@@ -49,9 +50,9 @@ enum status agree_values(const struct agree_value *values, int count, struct boo
         for (int i = 0; i < count && status == STATUS_OK; i++) {
             double zero = all[i], other = all[(size_t)r * stride + (size_t)i];
             if (zero == other) continue;
-            char a[AGREE_NUMBER_BYTES], b[AGREE_NUMBER_BYTES];
-            agree_number(a, zero);
-            agree_number(b, other);
+            char a[AGREE_TEXT_BYTES], b[AGREE_TEXT_BYTES];
+            agree_text(a, zero, &values[i]);
+            agree_text(b, other, &values[i]);
             status = FAIL(STATUS_INVALID,
                 "%s is %s on rank 0 and %s on rank %d: give all ranks the same value",
                 values[i].name, a, b, r);

@@ -20,10 +20,11 @@ MUST_CHECK enum status agree(enum status status, struct bootstrap *bootstrap);
 struct agree_value {
     const char *name;
     double value;
+    const char *(*word)(double value); /* what people call the value; NULL: by its number */
 };
-/* A value as people write it: whole numbers whole, others as a float has digits. */
-#define AGREE_NUMBER_BYTES 32
-void agree_number(char text[AGREE_NUMBER_BYTES], double value);
+/* A value as people write it: by its word; whole numbers whole, others as a float has digits. */
+#define AGREE_TEXT_BYTES 32
+void agree_text(char text[AGREE_TEXT_BYTES], double value, const struct agree_value *like);
 
 /* errors: INVALID naming the first that differs, both values and the rank. collective: the same
  * names on every rank. */

@@ -170,16 +170,26 @@ static enum status find_and_check(struct checkpoint *checkpoint, const struct tr
     return status;
 }
 
+/* A run that scales goes on with the scale that was saved, within its own bounds. */
+static void restore_scale(struct trainer *trainer, const struct manifest *manifest)
+{
+    struct loss_scale *scale = &trainer->scale;
+    if (!train_config_scales(&trainer->config) || manifest->scale <= 0.0) return;
+    scale->value = manifest->scale > scale->floor ? manifest->scale : scale->floor;
+    scale->good_steps = manifest->scale_good_steps;
+}
+
 static enum status load(struct checkpoint *checkpoint, struct trainer *trainer)
 {
     TRY(agree(find_and_check(checkpoint, trainer), trainer->bootstrap));
     const struct manifest *manifest = &checkpoint->manifest;
-    struct agree_value step = {"the step of the checkpoint", (double)manifest->step};
+    struct agree_value step = {"the step of the checkpoint", (double)manifest->step, NULL};
     TRY(agree_values(&step, 1, trainer->bootstrap));
     TRY(agree(read_state(checkpoint, trainer), trainer->bootstrap));
     trainer->step = manifest->step;
     trainer->adam_t = manifest->adam_t;
     trainer->sequences = manifest->sequences;
+    restore_scale(trainer, manifest);
     LOG_INFO("checkpoint", "resumed from %s at step %llu", checkpoint->directory,
         (unsigned long long)manifest->step);
     return STATUS_OK;

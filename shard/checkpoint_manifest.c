@@ -38,11 +38,20 @@ static void describe_settings(cJSON *root, const struct trainer *trainer)
     cJSON *model = cJSON_AddObjectToObject(root, "model"),
           *settings = cJSON_AddObjectToObject(root, "settings");
     for (int i = 0; i < count; i++) {
-        if (values[i].kind == VALUE_MODEL)
-            cJSON_AddNumberToObject(model, values[i].is.name, values[i].is.value);
-        if (values[i].kind == VALUE_BITS)
-            cJSON_AddNumberToObject(settings, values[i].is.name, values[i].is.value);
+        const struct agree_value *is = &values[i].is;
+        cJSON *group = values[i].kind == VALUE_MODEL ? model : settings;
+        if (values[i].kind == VALUE_ORDER) continue;
+        if (is->word != NULL) cJSON_AddStringToObject(group, is->name, is->word(is->value));
+        else cJSON_AddNumberToObject(group, is->name, is->value);
     }
+}
+
+static void describe_scale(cJSON *root, const struct trainer *trainer)
+{
+    if (!train_config_scales(&trainer->config)) return;
+    cJSON *scale = cJSON_AddObjectToObject(root, "loss_scale");
+    cJSON_AddNumberToObject(scale, "value", trainer->scale.value);
+    cJSON_AddNumberToObject(scale, "good_steps", (double)trainer->scale.good_steps);
 }
 
 static void describe_shard(cJSON *shards, uint64_t bytes, uint32_t crc, int rank,
@@ -77,6 +86,7 @@ static char *describe(const uint64_t *bytes, const uint32_t *crc, const struct t
         cJSON_AddNumberToObject(root, "step", (double)trainer->step);
         cJSON_AddNumberToObject(root, "adam_t", (double)trainer->adam_t);
         cJSON_AddNumberToObject(root, "sequences", (double)trainer->sequences);
+        describe_scale(root, trainer);
         cJSON *shards = cJSON_AddArrayToObject(root, "shards");
         for (int r = 0; r < trainer->layout.nranks; r++)
             describe_shard(shards, bytes[r], crc[r], r, trainer, ranges);
@@ -148,35 +158,66 @@ static bool same_number(double a, double b)
     return fabs(a - b) <= 1e-12 * fabs(b);
 }
 
+/* What one setting was, as text; whether it is what this run's is. */
+static enum status read_setting(char saved[AGREE_TEXT_BYTES], bool *same, const cJSON *item,
+    const struct agree_value *is, const char *group, const char *path)
+{
+    *same = false;
+    if (is->word != NULL && cJSON_IsString(item)) {
+        snprintf(saved, AGREE_TEXT_BYTES, "%s", item->valuestring);
+        *same = strcmp(item->valuestring, is->word(is->value)) == 0;
+        return STATUS_OK;
+    }
+    if (is->word != NULL || !cJSON_IsNumber(item))
+        return FAIL(STATUS_DATA, "%s: %s.%s is missing or no %s", path, group, is->name,
+            is->word != NULL ? "word" : "number");
+    agree_text(saved, item->valuedouble, is);
+    *same = same_number(item->valuedouble, is->value);
+    return STATUS_OK;
+}
+
 static enum status check_settings(
     const cJSON *root, const char *path, const struct trainer *trainer)
 {
     struct train_value values[TRAIN_VALUES_MOST];
     int count = train_values(values, &trainer->config, trainer->nranks);
     for (int i = 0; i < count; i++) {
-        const char *name = values[i].is.name,
-                   *group = values[i].kind == VALUE_MODEL ? "model" : "settings";
-        double value = values[i].is.value;
+        const struct agree_value *is = &values[i].is;
+        const char *group = values[i].kind == VALUE_MODEL ? "model" : "settings";
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(
+            cJSON_GetObjectItemCaseSensitive(root, group), is->name);
+        char saved[AGREE_TEXT_BYTES], ours[AGREE_TEXT_BYTES];
+        bool same;
         if (values[i].kind == VALUE_ORDER) continue;
-        const cJSON *item =
-            cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(root, group), name);
-        if (!cJSON_IsNumber(item))
-            return FAIL(STATUS_DATA, "%s: %s.%s is missing or no number", path, group, name);
-        if (same_number(item->valuedouble, value)) continue;
-        char saved[AGREE_NUMBER_BYTES], ours[AGREE_NUMBER_BYTES];
-        agree_number(saved, item->valuedouble);
-        agree_number(ours, value);
+        if (values[i].kind == VALUE_BITS && item == NULL) continue; /* of an older manifest */
+        TRY(read_setting(saved, &same, item, is, group, path));
+        if (same) continue;
+        agree_text(ours, is->value, is);
         if (values[i].kind == VALUE_MODEL)
             return FAIL(STATUS_INVALID,
-                "%s: model.%s is %s, this run's is %s: give the model that was saved", path, name,
-                saved, ours);
+                "%s: model.%s is %s, this run's is %s: give the model that was saved", path,
+                is->name, saved, ours);
         if (trainer->rank == 0)
             LOG_WARN("checkpoint",
                 "resuming with %s %s, saved with %s: losses will not be those of one "
                 "uninterrupted run",
-                name, ours, saved);
+                is->name, ours, saved);
     }
     return STATUS_OK;
+}
+
+static enum status read_scale(struct manifest *manifest, const cJSON *root, const char *path)
+{
+    const cJSON *object = cJSON_GetObjectItemCaseSensitive(root, "loss_scale");
+    if (object == NULL) return STATUS_OK;
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, "value");
+    if (!cJSON_IsNumber(value) ||
+        !(value->valuedouble > 0.0 && value->valuedouble <= LOSS_SCALE_MOST))
+        return FAIL(STATUS_DATA,
+            "%s: loss_scale.value is %g, expected a number above 0, at most %g", path,
+            cJSON_IsNumber(value) ? value->valuedouble : NAN, LOSS_SCALE_MOST);
+    manifest->scale = value->valuedouble;
+    return read_number(&manifest->scale_good_steps, object, "good_steps", 0, NUMBER_MOST, path);
 }
 
 static enum status read_ranges(
@@ -243,6 +284,7 @@ static enum status read_root(
     TRY(read_number(&manifest->step, root, "step", 0, NUMBER_MOST, path));
     TRY(read_number(&manifest->adam_t, root, "adam_t", 0, NUMBER_MOST, path));
     TRY(read_number(&manifest->sequences, root, "sequences", 0, NUMBER_MOST, path));
+    TRY(read_scale(manifest, root, path));
     return read_shards(manifest, root, path, &trainer->params);
 }
 

@@ -3,8 +3,12 @@
  *   {"format": "ringzero checkpoint", "version": 1,
  *    "model": {"max_t": 128, …},  "settings": {"ranks": 2, "batch": 8, …},     see train_config.c
  *    "step": 200, "adam_t": 200, "sequences": 3200,
+ *    "loss_scale": {"value": 65536, "good_steps": 12},                         of float16 gradients only
  *    "shards": [{"file": "shard-00000-of-00002.bin", "bytes": 5071872, "crc32": 3735928559,
  *                "ranges": [[unit, begin, count, offset], …]}, …]}
+ *
+ * dtypes are words ("bfloat16"). Settings that are missing are not compared, since the first manifests of this version had
+ * fewer of them, and no loss scale: a run that needs one then starts with its own.
  *
  * At `offset` bytes of the file stand count float32 weights, then count m, then count v
  * (little-endian) of elements begin … begin + count − 1 of the unit.
@@ -32,6 +36,8 @@ struct manifest_shard {
 
 struct manifest {
     uint64_t step, adam_t, sequences;
+    double scale; /* 0: it has none */
+    uint64_t scale_good_steps;
     int shard_count;
     struct manifest_shard *shard;
 };

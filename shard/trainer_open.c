@@ -118,9 +118,9 @@ enum status trainer_open(struct trainer *trainer)
     TRY(open_groups(trainer));
     TRY(agree(open_own(trainer), trainer->bootstrap));
     const struct agree_value data[] = {
-        {"tokens to train on", (double)tokens_count(trainer->tokens, SPLIT_TRAIN)},
-        {"tokens held out", (double)tokens_count(trainer->tokens, SPLIT_VALIDATION)},
-        {"vocabulary", config->model.vocab},
+        {"tokens to train on", (double)tokens_count(trainer->tokens, SPLIT_TRAIN), NULL},
+        {"tokens held out", (double)tokens_count(trainer->tokens, SPLIT_VALIDATION), NULL},
+        {"vocabulary", config->model.vocab, NULL},
     };
     TRY(agree_values(data, 3, trainer->bootstrap));
     if (config->resume_dir != NULL) TRY(checkpoint_load(trainer));

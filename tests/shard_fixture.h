@@ -107,7 +107,7 @@ static void fixture_rank(struct bootstrap *bootstrap, void *argument)
 }
 
 /* Any outcome: see the record. */
-static void run_job(
+static __attribute__((unused)) void run_job(
     struct job_record *record, const struct train_config *config, int nranks, const char *transport)
 {
     *record = (struct job_record){.config = config, .transport = transport, .nranks = nranks};
@@ -115,7 +115,7 @@ static void run_job(
 }
 
 /* A job in which every rank must succeed, with the same losses and norms. */
-static void run_good_job(
+static __attribute__((unused)) void run_good_job(
     struct job_record *record, const struct train_config *config, int nranks, const char *transport)
 {
     run_job(record, config, nranks, transport);
