@@ -41,11 +41,9 @@ uint64_t gather_predict_bytes(const struct stage_config *config)
     return stage_keeps(config).weights == KEEP_SHARD ? 2 * (uint64_t)largest_bytes(config) : 0;
 }
 
-void gather_predict_sent(
-    uint64_t sent[COLLECTIVE_COUNT], bool backward, const struct stage_config *config)
+void gather_predict_times(int *times, bool backward, const struct stage_config *config)
 {
     if (stage_keeps(config).weights != KEEP_SHARD) return;
-    struct bucket bucket = stage_bucket(config);
     struct gather_cache cache = empty_cache;
     int count = gpt2_uses(NULL, config->params, backward);
     struct model_use *uses = calloc((size_t)count, sizeof *uses);
@@ -55,10 +53,25 @@ void gather_predict_sent(
         bool missing;
         if (!needs_weights(&uses[i])) continue;
         cache.latest = cache_take(&cache, uses[i].unit, &missing);
-        if (missing)
-            bucket_predict_gather(sent, uses[i].unit, config->broadcast_gather, &bucket);
+        times[uses[i].unit] += missing;
     }
     free(uses);
+}
+
+void gather_predict_sent(
+    uint64_t sent[COLLECTIVE_COUNT], bool backward, const struct stage_config *config)
+{
+    struct bucket bucket = stage_bucket(config);
+    int *times = calloc((size_t)config->layout->unit_count, sizeof *times);
+    if (times == NULL) abort();
+    gather_predict_times(times, backward, config);
+    for (int u = 0; u < config->layout->unit_count; u++) {
+        uint64_t once[COLLECTIVE_COUNT] = {0};
+        if (times[u] == 0) continue;
+        bucket_predict_gather(once, u, config->broadcast_gather, &bucket);
+        for (int c = 0; c < COLLECTIVE_COUNT; c++) sent[c] += once[c] * (uint64_t)times[u];
+    }
+    free(times);
 }
 
 /* ---- */

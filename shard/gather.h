@@ -49,6 +49,8 @@ MUST_CHECK enum status gather_enter(
 
 /* Bytes of the buffers. Pure. */
 uint64_t gather_predict_bytes(const struct stage_config *config);
+/* Adds to times[unit] how often a pass gathers each unit. Pure. */
+void gather_predict_times(int *times, bool backward, const struct stage_config *config);
 /* Adds what the gathers of a pass make this rank send. Pure. */
 void gather_predict_sent(
     uint64_t sent[COLLECTIVE_COUNT], bool backward, const struct stage_config *config);

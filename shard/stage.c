@@ -353,15 +353,19 @@ enum status stage_publish(struct stage *stage)
 
 /* ---- predictions ---- */
 
-static void predict_held(struct stage_prediction *prediction, const struct stage_config *config)
+void stage_predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct stage_config *config)
 {
     struct stage_keeps keeps = stage_keeps(config);
-    uint64_t *held = prediction->held_bytes;
     held[MEMORY_WEIGHTS] = kept_bytes(keeps.weights, config->dtype, config);
     held[MEMORY_GRADIENTS] = kept_bytes(keeps.gradients, config->gradient_dtype, config);
     held[MEMORY_OPTIMIZER] = (has_master(config) ? 3 : 2) *
                              kept_bytes(keeps.optimizer, DTYPE_FLOAT32, config);
     held[MEMORY_GATHERED] = gradients_predict_bytes(config) + gather_predict_bytes(config);
+}
+
+int stage_gradient_parts(int unit, const struct stage_config *config)
+{
+    return unit < config->params->embedding_units ? 2 : 1;
 }
 
 void stage_predict(struct stage_prediction *prediction, const struct stage_config *config)
@@ -370,11 +374,10 @@ void stage_predict(struct stage_prediction *prediction, const struct stage_confi
     struct bucket weights = stage_bucket(config), gradients = weights;
     uint64_t(*sent)[COLLECTIVE_COUNT] = prediction->sent_bytes;
     *prediction = (struct stage_prediction){0};
-    predict_held(prediction, config);
+    stage_predict_held(prediction->held_bytes, config);
     gradients.dtype = config->gradient_dtype;
     for (int u = 0; u < config->layout->unit_count; u++) {
-        int parts = u < config->params->embedding_units ? 2 : 1; /* the head's and the input's */
-        for (int i = 0; i < parts; i++) {
+        for (int i = 0; i < stage_gradient_parts(u, config); i++) {
             if (keeps.optimizer == KEEP_ALL)
                 bucket_predict_all_reduce(sent[MOMENT_REDUCE], u, &gradients);
             else bucket_predict_reduce_scatter(sent[MOMENT_REDUCE], u, &gradients);

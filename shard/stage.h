@@ -174,6 +174,12 @@ struct stage_prediction {
 
 void stage_predict(struct stage_prediction *prediction, const struct stage_config *config);
 
+/* The held bytes alone: quick, whatever the number of ranks. Other tags stay as they are. */
+void stage_predict_held(uint64_t held_bytes[MEMORY_TAG_COUNT], const struct stage_config *config);
+
+/* In how many parts a unit's gradient is reduced: the tied embedding's has the head's and the input's. */
+int stage_gradient_parts(int unit, const struct stage_config *config);
+
 /* What a stage keeps under this configuration. */
 struct stage_keeps stage_keeps(const struct stage_config *config);
 

@@ -1,5 +1,5 @@
-/* train_config: the defaults of a run, what can be wrong with one, and the numbers that ranks and
- * checkpoints compare.
+/* train_config: the defaults of a run, what can be wrong with one, how stage and model are configured
+ * by it, and the numbers that ranks and checkpoints compare.
  */
 #include <math.h>
 #include <string.h>
@@ -136,6 +136,48 @@ enum status train_config_check(const struct train_config *config)
     TRY(check_dtypes(config));
     TRY(check_run(config));
     return check_numbers(config);
+}
+
+enum status train_config_group(struct train_config *config, int nranks)
+{
+    if (config->shard_group == 0) config->shard_group = nranks;
+    if (config->shard_group <= nranks && nranks % config->shard_group == 0) return STATUS_OK;
+    return FAIL(STATUS_INVALID, "shard group is %d, expected a divisor of the %d ranks",
+        config->shard_group, nranks);
+}
+
+/* Ranks 0 … M−1 are the first shard group, and so on: neighbours, which are on one host where possible. */
+struct stage_config train_stage_config(const struct train_config *config,
+    const struct params *params, const struct layout *layout, int nranks, int rank)
+{
+    return (struct stage_config){
+        .ops = stage_by_number(config->stage),
+        .params = params,
+        .layout = layout,
+        .rank = rank % layout->nranks,
+        .replica = rank / layout->nranks,
+        .replica_count = nranks / layout->nranks,
+        .adam = config->adam,
+        .dtype = config->dtype,
+        .gradient_dtype = config->gradient_dtype,
+        .reduce_dtype = config->reduce_dtype,
+        .bucket_bytes = config->bucket_bytes,
+        .overlap = config->overlap,
+        .unsharded_accumulation = config->unsharded_accumulation,
+        .broadcast_gather = config->broadcast_gather,
+        .seed = config->seed,
+    };
+}
+
+struct gpt2_run train_gpt2_run(const struct train_config *config)
+{
+    return (struct gpt2_run){
+        .batch = config->batch,
+        .t = config->seq,
+        .weights = config->dtype,
+        .gradients = config->gradient_dtype,
+        .recompute = config->recompute,
+    };
 }
 
 static const char *dtype_word(double dtype)

@@ -44,6 +44,15 @@ void trainer_close(struct trainer *trainer);
 /* True where float16 gradients make the dynamic loss scale necessary. */
 bool train_config_scales(const struct train_config *config);
 
+/* Resolves shard_group: 0 becomes all ranks. errors: INVALID when it does not divide them. */
+MUST_CHECK enum status train_config_group(struct train_config *config, int nranks);
+
+/* How rank `rank` of nranks shards and runs the model of a configuration in which seq and shard_group (as
+ * layout->nranks) are resolved. The stage still lacks communicators and device. Pure: also for predictions. */
+struct stage_config train_stage_config(const struct train_config *config,
+    const struct params *params, const struct layout *layout, int nranks, int rank);
+struct gpt2_run train_gpt2_run(const struct train_config *config);
+
 /* Every number of the configuration that must agree on all ranks; those marked decide the bits of a
  * run. */
 enum train_value_kind {

@@ -24,32 +24,15 @@ static enum status open_tokens(struct trainer *trainer)
     return STATUS_OK;
 }
 
-/* Ranks 0 … M−1 are the first shard group, and so on: neighbours, which are on one host where possible. */
 static struct stage_config stage_config_of(const struct trainer *trainer)
 {
-    const struct train_config *config = &trainer->config;
-    int group = config->shard_group;
-    return (struct stage_config){
-        .ops = stage_by_number(config->stage),
-        .params = &trainer->params,
-        .layout = &trainer->layout,
-        .world = trainer->comm,
-        .group = trainer->group != NULL ? trainer->group : trainer->comm,
-        .replicas = trainer->replicas,
-        .rank = trainer->rank % group,
-        .replica = trainer->rank / group,
-        .replica_count = trainer->nranks / group,
-        .device = trainer->device,
-        .adam = config->adam,
-        .dtype = config->dtype,
-        .gradient_dtype = config->gradient_dtype,
-        .reduce_dtype = config->reduce_dtype,
-        .bucket_bytes = config->bucket_bytes,
-        .overlap = config->overlap,
-        .unsharded_accumulation = config->unsharded_accumulation,
-        .broadcast_gather = config->broadcast_gather,
-        .seed = config->seed,
-    };
+    struct stage_config stage = train_stage_config(&trainer->config, &trainer->params,
+        &trainer->layout, trainer->nranks, trainer->rank);
+    stage.world = trainer->comm;
+    stage.group = trainer->group != NULL ? trainer->group : trainer->comm;
+    stage.replicas = trainer->replicas;
+    stage.device = trainer->device;
+    return stage;
 }
 
 /* What this rank can do alone. */
@@ -62,11 +45,7 @@ static enum status open_own(struct trainer *trainer)
     struct stage_config stage = stage_config_of(trainer);
     TRY(stage_open(&trainer->stage, &stage));
     struct model_hooks hooks = stage_hooks(trainer->stage);
-    trainer->run = (struct gpt2_run){.batch = config->batch,
-        .t = config->seq,
-        .weights = config->dtype,
-        .gradients = config->gradient_dtype,
-        .recompute = config->recompute};
+    trainer->run = train_gpt2_run(config);
     TRY(gpt2_open(&trainer->model, &trainer->params, &hooks, &trainer->run, trainer->device));
     size_t tokens = (size_t)config->accumulate * (size_t)config->batch * (size_t)config->seq;
     trainer->inputs = calloc(tokens, sizeof *trainer->inputs);
@@ -76,16 +55,6 @@ static enum status open_own(struct trainer *trainer)
         return FAIL(
             STATUS_SYSTEM, "no memory for a step of %zu tokens: lower batch or accumulate", tokens);
     return STATUS_OK;
-}
-
-static enum status check_group(struct trainer *trainer)
-{
-    struct train_config *config = &trainer->config;
-    if (config->shard_group == 0) config->shard_group = trainer->nranks;
-    if (config->shard_group <= trainer->nranks && trainer->nranks % config->shard_group == 0)
-        return STATUS_OK;
-    return FAIL(STATUS_INVALID, "shard group is %d, expected a divisor of the %d ranks",
-        config->shard_group, trainer->nranks);
 }
 
 static enum status open_groups(struct trainer *trainer)
@@ -107,7 +76,7 @@ static enum status check_settings(struct trainer *trainer)
     int count = train_values(values, config, trainer->nranks);
     for (int i = 0; i < count; i++) settings[i] = values[i].is;
     TRY(agree_values(settings, count, trainer->bootstrap));
-    return check_group(trainer);
+    return train_config_group(config, trainer->nranks);
 }
 
 enum status trainer_open(struct trainer *trainer)
