@@ -52,6 +52,7 @@ enum key {
     KEY_TEMPERATURE,
     KEY_BUCKET_BYTES,
     KEY_NO_OVERLAP,
+    KEY_MEMORY_LIMIT,
     KEY_THREADS,
 };
 
@@ -127,6 +128,9 @@ static error_t parse_stage(int key, char *text, struct train_options *train)
         config->bucket_bytes = options_bytes(text, "--bucket-bytes", common);
         return 0;
     case KEY_NO_OVERLAP: config->overlap = false; return 0;
+    case KEY_MEMORY_LIMIT:
+        config->memory_limit_bytes = options_bytes(text, "--memory-limit", common);
+        return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -265,6 +269,8 @@ static const struct argp_option options[] = {
     {"bucket-bytes", KEY_BUCKET_BYTES, "BYTES", 0,
         "of gradient, that travel at once (4M); suffixes K, M, G", 5},
     {"no-overlap", KEY_NO_OVERLAP, NULL, 0, "wait for every operation where it starts", 5},
+    {"memory-limit", KEY_MEMORY_LIMIT, "BYTES", 0,
+        "refuse to hold more on a rank, of all that the ledger counts (none): see ringzero plan", 5},
     {"dtype", KEY_DTYPE, "DTYPE", 0,
         "of weights: float32 (the default); bfloat16 or float16, with float32 master weights", 6},
     {"gradient-dtype", KEY_GRADIENT_DTYPE, "DTYPE", 0,

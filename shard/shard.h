@@ -58,6 +58,7 @@ struct train_config {
     bool broadcast_gather;     /* stage 3: units are gathered by broadcasts of their owners */
     size_t bucket_bytes;       /* bucket.h */
     bool overlap;              /* reductions and gathers run beside computation */
+    uint64_t memory_limit_bytes; /* that a rank may hold, of all tags together (device_limit()); 0: none */
     bool step_ledger;          /* reports have a ledger: each step then waits for its last operation */
 };
 

@@ -84,6 +84,8 @@ enum status trainer_open(struct trainer *trainer)
     const struct train_config *config = &trainer->config;
     TRY(check_settings(trainer));
     trainer->scale = config->scale;
+    if (config->memory_limit_bytes > 0)
+        device_limit(trainer->device, config->memory_limit_bytes);
     TRY(open_groups(trainer));
     TRY(agree(open_own(trainer), trainer->bootstrap));
     const struct agree_value data[] = {
