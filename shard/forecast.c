@@ -1,0 +1,279 @@
+/* forecast: see forecast.h. Builds the tables that a run would build, without the memory, and asks
+ * the predictions of stage, model and ledger.
+ */
+#include "shard/forecast.h"
+
+#include <stdlib.h>
+
+#include "shard/trainer.h"
+
+const char *forecast_part_name(enum forecast_part part)
+{
+    static const char *const names[FORECAST_PART_COUNT] = {
+        [FORECAST_EMBEDDING] = "embedding rows",
+        [FORECAST_POSITIONS] = "positions",
+        [FORECAST_BLOCKS] = "blocks",
+        [FORECAST_FINAL_NORM] = "final norm",
+    };
+    return names[part];
+}
+
+/* ---- communication: about ---- */
+
+#define RING_EDGE_BYTES     ((uint64_t)8 * (256 << 10)) /* RINGZERO_SLOTS · RINGZERO_SLOT_BYTES */
+#define EXCHANGE_EDGE_BYTES ((uint64_t)8 * (16 << 10))  /* the same of RINGZERO_EXCHANGE_BYTES */
+#define EXCHANGE_RANKS      16
+
+static uint64_t comm_bytes(int nranks)
+{
+    if (nranks == 1) return 0;
+    uint64_t small = nranks <= EXCHANGE_RANKS ? (uint64_t)(nranks - 1) * EXCHANGE_EDGE_BYTES : 0;
+    return RING_EDGE_BYTES + small;
+}
+
+uint64_t forecast_communication_bytes(int nranks, int shard_group)
+{
+    bool groups = shard_group > 0 && shard_group < nranks;
+    return comm_bytes(nranks) +
+           (groups ? comm_bytes(shard_group) + comm_bytes(nranks / shard_group) : 0);
+}
+
+/* ---- the tables of a run ---- */
+
+struct tables {
+    struct train_config config; /* resolved */
+    struct params params;
+    struct layout layout;
+    struct stage_config stage; /* of rank 0 */
+    struct gpt2_run run;
+};
+
+/* Every sum below fits 64 bits, and the tables fit a machine. Refuses generously. */
+static bool is_countable(const struct train_config *config)
+{
+    const struct gpt2_config *model = &config->model;
+    double channels = model->channels, layers = model->layers, t = config->seq,
+           rows = (double)config->batch * t;
+    double elements = (12.0 * channels + 13.0) * channels * layers +
+                      ((double)model->vocab + (double)model->max_t) * channels;
+    double activations = rows * ((20.0 * channels + model->heads) * layers + model->vocab) +
+                         64.0 * t * t;
+    double units = (double)model->vocab / (12.0 * channels + 13.0);
+    return model->layers <= FORECAST_MOST_LAYERS && units < 1e6 && 64.0 * elements < 0x1p60 &&
+           16.0 * activations < 0x1p60;
+}
+
+static enum status resolve(struct train_config *config, int nranks)
+{
+    const struct gpt2_config *model = &config->model;
+    config->data = "any"; /* nothing is read */
+    TRY(train_config_check(config));
+    if (config->seq == 0) config->seq = model->max_t;
+    if (!is_countable(config))
+        return FAIL(STATUS_INVALID,
+            "L%d C%d V%d T%d, batch %d of %d tokens: more than can be reckoned with, expected at "
+            "most %d layers and 2^54 parameters",
+            model->layers, model->channels, model->vocab, model->max_t, config->batch, config->seq,
+            FORECAST_MOST_LAYERS);
+    return train_config_group(config, nranks);
+}
+
+/* Free with tables_free() whatever the outcome. */
+static enum status tables_make(struct tables *tables, const struct forecast_config *given)
+{
+    *tables = (struct tables){.config = given->train};
+    struct train_config *config = &tables->config;
+    TRY(resolve(config, given->nranks));
+    TRY(params_make(&tables->params, &config->model));
+    TRY(layout_make(&tables->layout, &tables->params, config->shard_group));
+    tables->stage = train_stage_config(config, &tables->params, &tables->layout, given->nranks, 0);
+    tables->run = train_gpt2_run(config);
+    return STATUS_OK;
+}
+
+static void tables_free(struct tables *tables)
+{
+    layout_free(&tables->layout);
+    params_free(&tables->params);
+}
+
+/* ---- what is held ---- */
+
+static uint64_t predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct tables *tables,
+    const struct forecast_config *config)
+{
+    struct gpt2_memory memory = gpt2_memory(&tables->params, &tables->run);
+    stage_predict_held(held, &tables->stage);
+    held[MEMORY_ACTIVATIONS] = memory.activations;
+    held[MEMORY_CHECKPOINTS] = memory.checkpoints;
+    held[MEMORY_WORKSPACE] = memory.workspace;
+    held[MEMORY_COMMUNICATION] = config->communication_bytes;
+    if (config->communication_bytes == 0)
+        held[MEMORY_COMMUNICATION] =
+            forecast_communication_bytes(config->nranks, tables->config.shard_group);
+    uint64_t sum = 0;
+    for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++) sum += held[tag];
+    return sum;
+}
+
+static double formula_held(const struct stage_config *stage)
+{
+    struct stage_keeps keeps = stage_keeps(stage);
+    double optimizer = stage->dtype == DTYPE_FLOAT32 ? 8.0 : 12.0; /* K */
+    double n = stage->layout->nranks, elements = (double)stage->params->elements;
+    double all = (double)dtype_bytes(stage->dtype) / (keeps.weights == KEEP_SHARD ? n : 1.0);
+    all += (double)dtype_bytes(stage->gradient_dtype) / (keeps.gradients == KEEP_SHARD ? n : 1.0);
+    all += optimizer / (keeps.optimizer == KEEP_SHARD ? n : 1.0);
+    return all * elements;
+}
+
+/* ---- what is sent ---- */
+
+static enum forecast_part part_of(int unit, const struct params *params)
+{
+    if (unit < params->embedding_units) return FORECAST_EMBEDDING;
+    if (unit == params->positions_unit) return FORECAST_POSITIONS;
+    return unit == params->final_norm_unit ? FORECAST_FINAL_NORM : FORECAST_BLOCKS;
+}
+
+static uint64_t sum_of(const uint64_t sent[COLLECTIVE_COUNT])
+{
+    uint64_t sum = 0;
+    for (int c = 0; c < COLLECTIVE_COUNT; c++) sum += sent[c];
+    return sum;
+}
+
+/* One unit: what a reduction and a gather of it cost, times how often a step has them. */
+static void add_unit(struct forecast_wire *wire, int unit, uint64_t reductions, uint64_t gathers,
+    struct tables *tables)
+{
+    const struct stage_config *stage = &tables->stage;
+    struct bucket weights = stage_bucket(stage), gradients = weights;
+    bool all_reduce = stage_keeps(stage).optimizer == KEEP_ALL;
+    uint64_t reduce[COLLECTIVE_COUNT] = {0}, gather[COLLECTIVE_COUNT] = {0};
+    gradients.dtype = stage->gradient_dtype;
+    if (all_reduce) bucket_predict_all_reduce(reduce, unit, &gradients);
+    else bucket_predict_reduce_scatter(reduce, unit, &gradients);
+    bucket_predict_gather(gather, unit, stage->broadcast_gather, &weights);
+    wire->units++;
+    wire->elements += tables->params.unit_elements[unit];
+    wire->padded += layout_padded(&tables->layout, unit);
+    wire->reductions += reductions;
+    wire->gathers += gathers + (all_reduce ? reductions : 0);
+    wire->sent_bytes += reductions * sum_of(reduce) + gathers * sum_of(gather);
+}
+
+static enum status predict_parts(struct forecast *forecast, struct tables *tables)
+{
+    const struct stage_config *stage = &tables->stage;
+    struct stage_keeps keeps = stage_keeps(stage);
+    uint64_t trains = (uint64_t)tables->config.accumulate;
+    uint64_t passes = keeps.gradients == KEEP_SHARD ? trains : 1; /* that reduce */
+    int *times = calloc((size_t)tables->layout.unit_count, sizeof *times);
+    if (times == NULL)
+        return FAIL(
+            STATUS_SYSTEM, "no memory for a forecast of %d units", tables->layout.unit_count);
+    gather_predict_times(times, true, stage);
+    for (int u = 0; u < tables->layout.unit_count; u++) {
+        uint64_t gathers = trains * (uint64_t)times[u];
+        if (keeps.weights == KEEP_ALL) gathers = keeps.optimizer == KEEP_SHARD;
+        add_unit(&forecast->wire[part_of(u, &tables->params)], u,
+            passes * (uint64_t)stage_gradient_parts(u, stage), gathers, tables);
+    }
+    free(times);
+    return STATUS_OK;
+}
+
+static enum status predict_sent(struct forecast *forecast, struct tables *tables)
+{
+    const struct stage_config *stage = &tables->stage;
+    uint64_t trains = (uint64_t)tables->config.accumulate;
+    bool each = stage_keeps(stage).gradients == KEEP_SHARD;
+    const struct ledger_events step = {
+        .steps = 1, .trains = trains, .reductions = each ? trains : 1, .updates = 1};
+    ledger_predict(forecast->sent_bytes, &step, stage);
+    forecast->volume = ledger_volume(&step, stage);
+    forecast->sent_sum = sum_of(forecast->sent_bytes);
+    TRY(predict_parts(forecast, tables));
+    forecast->scalar_bytes = forecast->sent_sum;
+    for (int p = 0; p < FORECAST_PART_COUNT; p++)
+        forecast->scalar_bytes -= forecast->wire[p].sent_bytes;
+    return STATUS_OK;
+}
+
+enum status forecast_make(struct forecast *forecast, const struct forecast_config *config)
+{
+    struct tables tables;
+    *forecast = (struct forecast){0};
+    enum status status;
+    TRY_GOTO(tables_make(&tables, config));
+    forecast->elements = tables.params.elements;
+    forecast->padded = tables.layout.elements;
+    forecast->formula_held = formula_held(&tables.stage);
+    forecast->held_sum = predict_held(forecast->held_bytes, &tables, config);
+    TRY_GOTO(predict_sent(forecast, &tables));
+fail:
+    tables_free(&tables);
+    return status;
+}
+
+/* ---- what fits ---- */
+
+/* What cannot be counted fits nowhere. */
+static enum status held_of_layers(uint64_t *sum, int layers, const struct forecast_config *config)
+{
+    struct tables tables;
+    struct forecast_config deeper = *config;
+    uint64_t held[MEMORY_TAG_COUNT];
+    deeper.train.model.layers = layers;
+    *sum = UINT64_MAX;
+    if (!is_countable(&deeper.train)) return STATUS_OK;
+    enum status status = tables_make(&tables, &deeper);
+    if (status == STATUS_OK) *sum = predict_held(held, &tables, &deeper);
+    tables_free(&tables);
+    return status;
+}
+
+/* Depth adds the same bytes with every block, but for what is rounded up once: a straight line
+ * tells about where the answer is, and the sums themselves which side of it. */
+enum status forecast_largest_layers(
+    int *layers, uint64_t memory, const struct forecast_config *config)
+{
+    uint64_t one, some, sum;
+    *layers = 0;
+    TRY(held_of_layers(&one, 1, config));
+    if (one > memory) return STATUS_OK;
+    TRY(held_of_layers(&some, 65, config));
+    double guess = 1.0 + (double)(memory - one) / ((double)(some - one) / 64.0);
+    *layers = guess < FORECAST_MOST_LAYERS ? (int)guess : FORECAST_MOST_LAYERS;
+    for (; *layers > 1; --*layers) {
+        TRY(held_of_layers(&sum, *layers, config));
+        if (sum <= memory) break;
+    }
+    for (; *layers < FORECAST_MOST_LAYERS; ++*layers) {
+        TRY(held_of_layers(&sum, *layers + 1, config));
+        if (sum > memory) break;
+    }
+    return STATUS_OK;
+}
+
+enum status forecast_largest_batch(
+    int *batch, uint64_t memory, const struct forecast_config *config)
+{
+    struct tables tables;
+    uint64_t held[MEMORY_TAG_COUNT];
+    int fits = 0, beyond = FORECAST_MOST_BATCH + 1; /* fits < answer + 1 ≤ beyond */
+    enum status status;
+    TRY_GOTO(tables_make(&tables, config));
+    while (beyond - fits > 1) {
+        int half = fits + (beyond - fits) / 2;
+        tables.run.batch = tables.config.batch = half;
+        if (is_countable(&tables.config) && predict_held(held, &tables, config) <= memory)
+            fits = half;
+        else beyond = half;
+    }
+    *batch = fits;
+fail:
+    tables_free(&tables);
+    return status;
+}
