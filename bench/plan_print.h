@@ -1,0 +1,33 @@
+/* plan_print: what `ringzero plan` has found out, for people and as JSON.
+ */
+#ifndef BENCH_PLAN_PRINT_H
+#define BENCH_PLAN_PRINT_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "bench/plan_options.h"
+
+#define PLAN_MOST_STAGES 4
+
+/* One column. */
+struct plan_column {
+    int stage;
+    struct forecast_config config;
+    struct forecast forecast;
+    bool fits; /* with --memory, as the two below */
+    int largest_layers, largest_batch;
+};
+
+void plan_print_table(
+    const struct plan_column *columns, int count, const struct plan_options *options);
+void plan_print_json(
+    FILE *json, const struct plan_column *column, const struct plan_options *options);
+
+/* printf pads by bytes, people read letters: what a field of UTF-8 text needs beside its width. */
+int plan_continuation_bytes(const char *text);
+
+/* --paper; json may be NULL (plan_paper.c). */
+void plan_print_paper(FILE *json);
+
+#endif
