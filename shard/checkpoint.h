@@ -32,10 +32,10 @@ MUST_CHECK enum status checkpoint_save(
 MUST_CHECK enum status checkpoint_prepare(struct trainer *trainer);
 
 /* Loads the newest checkpoint of resume_dir (or resume_dir itself): weights, moments, step, place
- * in the data, loss scale. Any number of ranks, stage, shard group and dtype loads any checkpoint. Every file is checked against its size and checksum before anything is read into the
- * state. collective. errors: DATA naming file, field, found and expected, and the older checkpoint
- * if there is one; INVALID when the model is another one. Other settings that differ are one
- * warning each. */
+ * in the data, loss scale. Any number of ranks, stage, shard group and dtype loads any checkpoint.
+ * Every file is checked against its size and checksum before anything is read into the state.
+ * collective. errors: DATA naming file, field, found and expected, and the older checkpoint if there
+ * is one; INVALID when the model is another one. Other settings that differ are one warning each. */
 MUST_CHECK enum status checkpoint_load(struct trainer *trainer);
 
 #endif

@@ -25,6 +25,7 @@ struct rank_record {
     uint64_t first_step;
     int steps;
     double loss[FIXTURE_STEPS], norm[FIXTURE_STEPS]; /* [steps since the start] */
+    float lr[FIXTURE_STEPS];
     double validation;                               /* the last */
     bool text_tokens;
     int sample_count;
@@ -42,6 +43,9 @@ struct job_record {
     int nranks;
     struct rank_record rank[FIXTURE_RANKS];
 };
+
+/* The rank whose main thread this is: for tests that stand between train() and what it calls. */
+static _Thread_local int fixture_own_rank;
 
 static void fixture_start(void *context, const struct train_start *start)
 {
@@ -61,6 +65,7 @@ static void fixture_step(void *context, const struct train_report *report)
     record->loss_scale = report->loss_scale;
     if (record->steps == FIXTURE_STEPS) return;
     record->loss[record->steps] = report->loss;
+    record->lr[record->steps] = report->lr;
     record->norm[record->steps++] = report->norm;
     if (report->validated) record->validation = report->validation_loss;
 }
@@ -90,6 +95,7 @@ static void fixture_rank(struct bootstrap *bootstrap, void *argument)
         .ledger = fixture_ledger,
     };
     struct ring_config ring = {.transport = job->transport, .slot_bytes = 4096};
+    fixture_own_rank = bootstrap_rank(bootstrap);
     struct device *device = NULL;
     struct ring_comm *comm = NULL;
     if (!CHECK_OK(device_open(&device, "host"))) return;
