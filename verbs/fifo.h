@@ -33,7 +33,7 @@ struct fifo_record {
     uint64_t bytes;    /* of data; 0 is legal: the counters still advance */
     uint64_t tag;      /* the executors' word, carried untouched */
     uint64_t address;  /* 0: the data is in the slot; else it is there, in the memory of whoever reads this record */
-    uint64_t reserved; /* keeps a record within one cache line */
+    uint64_t reference; /* where the producer's data are for whoever can map them (region.h); fifo_post() leaves it as it was */
 };
 
 /* One side's view. `step` and `seen` are private to the side; the four pointers may be shared. */
@@ -84,6 +84,13 @@ static inline void fifo_post(struct fifo *fifo, uint64_t bytes, uint64_t tag, ui
     record->address = address;
     fifo->step++;
     __atomic_store_n(fifo->tail, fifo->step, __ATOMIC_RELEASE); /* pairs with the acquire in fifo_ready() */
+}
+
+/* The same of data that are neither in the slot nor at an address of the reader: it maps them by reference. */
+static inline void fifo_post_reference(struct fifo *fifo, uint64_t bytes, uint64_t tag, uint64_t reference)
+{
+    fifo->records[fifo_index(fifo, fifo->step)].reference = reference;
+    fifo_post(fifo, bytes, tag, 0);
 }
 
 /* Steps posted whose source is not yet reusable. */
