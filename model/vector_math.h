@@ -25,12 +25,14 @@
 /* exp(x) within 1.1 ulp. Results below the smallest normal float are 0, above the largest inf; a NaN stays a NaN. */
 VECTOR_INLINE float vector_exp(float x)
 {
-    const float shift = 12582912.0f; /* 1.5·2²³: adding it leaves the nearest integer in the low bits */
+    const float shift =
+        12582912.0f; /* 1.5·2²³: adding it leaves the nearest integer in the low bits */
     float clamped = x > 89.0f ? 89.0f : x;
     clamped = clamped < -88.0f ? -88.0f : clamped;
     float shifted = clamped * 1.44269504f + shift;
     float n = shifted - shift;
-    float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f; /* ln2 in two parts: the first product is exact */
+    float r = (clamped - n * 0.693359375f) +
+              n * 2.12194440e-4f; /* ln2 in two parts: the first product is exact */
     float p = 1.0f / 5040;
     p = p * r + 1.0f / 720;
     p = p * r + 1.0f / 120;
@@ -44,7 +46,8 @@ VECTOR_INLINE float vector_exp(float x)
     memcpy(&bits, &shifted, sizeof bits);
     bits -= 0x4b400000; /* the bits of `shift`: what remains is n */
     half = bits >> 1;
-    uint32_t low_bits = (uint32_t)(half + 127) << 23, high_bits = (uint32_t)(bits - half + 127) << 23;
+    uint32_t low_bits = (uint32_t)(half + 127) << 23, high_bits = (uint32_t)(bits - half + 127)
+                                                                  << 23;
     float low, high;
     memcpy(&low, &low_bits, sizeof low);
     memcpy(&high, &high_bits, sizeof high);
@@ -56,15 +59,28 @@ VECTOR_INLINE float vector_exp(float x)
 typedef float vector_lanes __attribute__((vector_size(VECTOR_LANES * sizeof(float))));
 typedef int32_t vector_mask __attribute__((vector_size(VECTOR_LANES * sizeof(int32_t))));
 
+/* Half and a quarter of the lanes, so that folding stays in registers. */
+typedef float vector_half __attribute__((vector_size(VECTOR_LANES / 2 * sizeof(float))));
+typedef float vector_quarter __attribute__((vector_size(VECTOR_LANES / 4 * sizeof(float))));
+typedef int32_t vector_half_mask __attribute__((vector_size(VECTOR_LANES / 2 * sizeof(int32_t))));
+
 /* Adds the `rest` < VECTOR_LANES numbers at x to the first lanes, and folds: 8 + 8, 4 + 4, 2 + 2, 1 + 1. */
 VECTOR_INLINE float vector_finish(const vector_lanes *lanes, const float *x, size_t rest)
 {
-    float lane[VECTOR_LANES];
-    memcpy(lane, lanes, sizeof lane);
-    for (size_t l = 0; l < rest; l++) lane[l] += x[l];
-    for (size_t half = VECTOR_LANES / 2; half > 0; half /= 2)
-        for (size_t l = 0; l < half; l++) lane[l] += lane[l + half];
-    return lane[0];
+    vector_lanes all = *lanes;
+    if (rest > 0) {
+        float lane[VECTOR_LANES];
+        memcpy(lane, lanes, sizeof lane);
+        for (size_t l = 0; l < rest; l++) lane[l] += x[l];
+        memcpy(&all, lane, sizeof all);
+    }
+    vector_half half[2];
+    memcpy(half, &all, sizeof half);
+    half[0] += half[1];
+    vector_quarter quarter[2];
+    memcpy(quarter, half, sizeof quarter);
+    quarter[0] += quarter[1];
+    return (quarter[0][0] + quarter[0][2]) + (quarter[0][1] + quarter[0][3]);
 }
 
 /* Σ x. */
@@ -105,12 +121,16 @@ VECTOR_INLINE float vector_max(const float *x, size_t count)
         vector_mask larger = part > max;
         max = (vector_lanes)(((vector_mask)part & larger) | ((vector_mask)max & ~larger));
     }
-    float lane[VECTOR_LANES];
-    memcpy(lane, &max, sizeof lane);
-    for (size_t l = 0; i + l < count; l++) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
-    for (size_t half = VECTOR_LANES / 2; half > 0; half /= 2)
-        for (size_t l = 0; l < half; l++) lane[l] = lane[l + half] > lane[l] ? lane[l + half] : lane[l];
-    return lane[0];
+    vector_half half[2];
+    memcpy(half, &max, sizeof half);
+    vector_half_mask first = half[0] > half[1];
+    half[0] =
+        (vector_half)(((vector_half_mask)half[0] & first) | ((vector_half_mask)half[1] & ~first));
+    float largest = half[0][0];
+    for (int l = 1; l < VECTOR_LANES / 2; l++)
+        largest = half[0][l] > largest ? half[0][l] : largest;
+    for (; i < count; i++) largest = x[i] > largest ? x[i] : largest;
+    return largest;
 }
 
 /* x = exp(x − shift) in place; returns the sum of the results. */
