@@ -19,17 +19,21 @@
 #include "model/vector_math.h"
 
 /* Bytes of logits at once: beyond the first cache in any case, but tall enough for an efficient product. */
-#define HEAD_TILE_BYTES ((size_t)8 << 20)
+#define HEAD_TILE_BYTES    ((size_t)16 << 20)
 #define HEAD_TILE_ROWS_MIN 64
 
 static size_t tile_rows(size_t count, size_t rows)
 {
     size_t tile = HEAD_TILE_BYTES / sizeof(float) / (count > 0 ? count : 1);
     if (tile < HEAD_TILE_ROWS_MIN) tile = HEAD_TILE_ROWS_MIN;
-    return tile < rows ? tile : rows;
+    size_t tiles = (rows + tile - 1) / tile;
+    return tiles > 1 ? (rows + tiles - 1) / tiles : rows;
 }
 
-size_t head_scratch_elements(size_t count, size_t rows) { return tile_rows(count, rows) * count; }
+size_t head_scratch_elements(size_t count, size_t rows)
+{
+    return tile_rows(count, rows) * count;
+}
 
 void head_begin(float *max, float *sum, float *target_logit, size_t rows)
 {
@@ -38,18 +42,21 @@ void head_begin(float *max, float *sum, float *target_logit, size_t rows)
     memset(target_logit, 0, rows * sizeof *target_logit);
 }
 
-static void block_logits(float *logits, const float *x, struct head_rows block, size_t rows, size_t cols)
+static void block_logits(
+    float *logits, const float *x, struct head_rows block, size_t rows, size_t cols)
 {
     linear_forward(logits, x, block.weight, NULL, rows, cols, block.count);
 }
 
-VECTOR_CLONES static void take_tile(float *restrict max, float *restrict sum, float *restrict target_logit,
-    float *restrict logits, const int32_t *restrict targets, size_t first_row, size_t count, size_t rows)
+VECTOR_CLONES static void take_tile(float *restrict max, float *restrict sum,
+    float *restrict target_logit, float *restrict logits, const int32_t *restrict targets,
+    size_t first_row, size_t count, size_t rows)
 {
     for (size_t r = 0; r < rows; r++) {
         float *restrict row = logits + r * count;
         if (targets[r] < 0) continue;
-        size_t target = (size_t)targets[r] - first_row; /* wraps to a large number below first_row */
+        size_t target =
+            (size_t)targets[r] - first_row; /* wraps to a large number below first_row */
         if (target < count) target_logit[r] = row[target];
         float block_max = vector_max(row, count);
         float new_max = block_max > max[r] ? block_max : max[r];
@@ -58,15 +65,16 @@ VECTOR_CLONES static void take_tile(float *restrict max, float *restrict sum, fl
     }
 }
 
-void head_forward(float *max, float *sum, float *target_logit, float *scratch, const float *x, const int32_t *targets,
-    struct head_rows block, size_t rows, size_t cols)
+void head_forward(float *max, float *sum, float *target_logit, float *scratch, const float *x,
+    const int32_t *targets, struct head_rows block, size_t rows, size_t cols)
 {
     if (block.count == 0) return;
     size_t tile = tile_rows(block.count, rows);
     for (size_t r = 0; r < rows; r += tile) {
         size_t n = rows - r < tile ? rows - r : tile;
         block_logits(scratch, x + r * cols, block, n, cols);
-        take_tile(max + r, sum + r, target_logit + r, scratch, targets + r, block.first_row, block.count, n);
+        take_tile(max + r, sum + r, target_logit + r, scratch, targets + r, block.first_row,
+            block.count, n);
     }
 }
 
@@ -97,8 +105,8 @@ void head_backward(float *d_x, float *d_weight, float *scratch, const float *x, 
         size_t n = rows - r < tile ? rows - r : tile;
         block_logits(scratch, x + r * cols, block, n, cols);
         tile_gradient(scratch, lse + r, targets + r, scale, block.first_row, block.count, n);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, k, count, 1.0f, scratch, count,
-            block.weight, k, 1.0f, d_x + r * cols, k);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, k, count, 1.0f, scratch,
+            count, block.weight, k, 1.0f, d_x + r * cols, k);
         cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, count, k, (int)n, 1.0f, scratch, count,
             x + r * cols, k, 1.0f, d_weight, k);
     }
