@@ -6,8 +6,8 @@
  *
  *            keys 0 …………… T−1                forward, per tile             backward, per tile (last tile first)
  *   tile 0   ██·                             S = q kᵀ/√d                   P = exp(q kᵀ/√d − lse)
- *   tile 1   ████·                           P = softmax(S), lse           dP = d_out vᵀ
- *   tile 2   ██████·                         out = P v                     dS = P ∘ (dP − rowsum(d_out ∘ out)) / √d
+ *   tile 1   ████·                           P = exp(S − max), lse         dP = d_out vᵀ
+ *   tile 2   ██████·                         out = P v / rowsum(P)         dS = P ∘ (dP − rowsum(d_out ∘ out)) / √d
  *   ( · : masked within the tile)                                          dv += Pᵀ d_out, dq = dS k, dk += dSᵀ q
  *
  * The last tile covers every key, so going backwards it may write dk and dv and the others add: nothing is
@@ -22,13 +22,22 @@
 
 #include "model/vector_math.h"
 
-/* Rows of a tile: enough for an efficient product, few enough that the diagonal wastes little. */
-#define ATTENTION_TILE 64
+/* Rows of a tile: enough for efficient products, few enough that the diagonal wastes little. */
+static size_t tile_of(size_t t)
+{
+    return t < 512 ? 64 : 128;
+}
 
-static size_t round_up(size_t count) { return (count + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES; }
+static size_t round_up(size_t count)
+{
+    return (count + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES;
+}
 
 /* Two tiles of scores and one number per row. */
-size_t attention_scratch_elements(size_t t) { return 2 * ATTENTION_TILE * round_up(t) + ATTENTION_TILE; }
+size_t attention_scratch_elements(size_t t)
+{
+    return 2 * tile_of(t) * round_up(t) + tile_of(t);
+}
 
 /* One head of one sequence. Rows of q, k, v (and their gradients) are `stride` apart, rows of out `width`. */
 struct head {
@@ -37,26 +46,34 @@ struct head {
     float scale;
 };
 
-/* Row i of a tile is position `first + i` and sees first + i + 1 keys. It is processed in whole lanes: the
- * keys up to the next multiple of the lanes count as −inf, the rest of the tile's columns becomes 0. */
-VECTOR_CLONES static void softmax_tile(float *restrict s, float *restrict lse, size_t rows, size_t first,
-    size_t stride)
+/* Scores in, exp(score − max) out; inverse[i] = 1 / their sum in row i. Row i of a tile is position `first + i`
+ * and sees first + i + 1 keys. It is processed in whole lanes: the keys up to the next multiple of the lanes
+ * count as −inf, the rest of the tile's columns becomes 0. */
+VECTOR_CLONES static void softmax_tile(float *restrict s, float *restrict lse,
+    float *restrict inverse, size_t rows, size_t first, size_t stride)
 {
     for (size_t i = 0; i < rows; i++) {
         float *restrict row = s + i * stride;
         size_t seen = first + i + 1, whole = round_up(seen), end = first + rows;
         for (size_t j = seen; j < whole; j++) row[j] = -INFINITY;
-        float max = vector_max(row, whole);
-        float sum = vector_exp_sum(row, whole, max), inverse = 1.0f / sum;
-        for (size_t j = 0; j < whole; j++) row[j] *= inverse;
+        float max = vector_max(row, whole), sum = vector_exp_sum(row, whole, max);
         for (size_t j = whole; j < end; j++) row[j] = 0.0f;
+        inverse[i] = 1.0f / sum;
         lse[i] = max + logf(sum);
     }
 }
 
+VECTOR_CLONES static void scale_rows(
+    float *restrict x, const float *restrict scale, size_t rows, size_t cols, size_t stride)
+{
+    for (size_t i = 0; i < rows; i++)
+        for (size_t c = 0; c < cols; c++) x[i * stride + c] *= scale[i];
+}
+
 /* p: scores in, probabilities out; ds: dP in, dS out. row_dot[i] = Σ d_out ∘ out of row i. */
-VECTOR_CLONES static void softmax_backward_tile(float *restrict p, float *restrict ds, const float *restrict lse,
-    const float *restrict row_dot, size_t rows, size_t first, size_t stride, float scale)
+VECTOR_CLONES static void softmax_backward_tile(float *restrict p, float *restrict ds,
+    const float *restrict lse, const float *restrict row_dot, size_t rows, size_t first,
+    size_t stride, float scale)
 {
     for (size_t i = 0; i < rows; i++) {
         float *restrict prob = p + i * stride;
@@ -74,87 +91,92 @@ VECTOR_CLONES static void softmax_backward_tile(float *restrict p, float *restri
     }
 }
 
-VECTOR_CLONES static void row_dots(
-    float *restrict dot, const float *restrict a, const float *restrict b, size_t rows, size_t cols, size_t stride)
+VECTOR_CLONES static void row_dots(float *restrict dot, const float *restrict a,
+    const float *restrict b, size_t rows, size_t cols, size_t stride)
 {
     for (size_t i = 0; i < rows; i++) dot[i] = vector_dot(a + i * stride, b + i * stride, cols);
 }
 
 /* c (m, n) = alpha · a (m, k) · b (n, k)ᵀ. */
-static void product_nt(float *c, const float *a, const float *b, size_t m, size_t n, size_t k, float alpha,
-    size_t c_stride, size_t a_stride, size_t b_stride)
+static void product_nt(float *c, const float *a, const float *b, size_t m, size_t n, size_t k,
+    float alpha, size_t c_stride, size_t a_stride, size_t b_stride)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)m, (int)n, (int)k, alpha, a, (int)a_stride, b,
-        (int)b_stride, 0.0f, c, (int)c_stride);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)m, (int)n, (int)k, alpha, a,
+        (int)a_stride, b, (int)b_stride, 0.0f, c, (int)c_stride);
 }
 
 /* c (m, n) = a (m, k) · b (k, n). */
-static void product_nn(float *c, const float *a, const float *b, size_t m, size_t n, size_t k, size_t c_stride,
-    size_t a_stride, size_t b_stride)
+static void product_nn(float *c, const float *a, const float *b, size_t m, size_t n, size_t k,
+    size_t c_stride, size_t a_stride, size_t b_stride)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)m, (int)n, (int)k, 1.0f, a, (int)a_stride, b,
-        (int)b_stride, 0.0f, c, (int)c_stride);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)m, (int)n, (int)k, 1.0f, a,
+        (int)a_stride, b, (int)b_stride, 0.0f, c, (int)c_stride);
 }
 
 /* c (m, n) = beta · c + a (k, m)ᵀ · b (k, n). */
-static void product_tn(float *c, const float *a, const float *b, size_t m, size_t n, size_t k, float beta,
-    size_t c_stride, size_t a_stride, size_t b_stride)
+static void product_tn(float *c, const float *a, const float *b, size_t m, size_t n, size_t k,
+    float beta, size_t c_stride, size_t a_stride, size_t b_stride)
 {
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)m, (int)n, (int)k, 1.0f, a, (int)a_stride, b,
-        (int)b_stride, beta, c, (int)c_stride);
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)m, (int)n, (int)k, 1.0f, a,
+        (int)a_stride, b, (int)b_stride, beta, c, (int)c_stride);
 }
 
-static void one_head_forward(float *out, float *lse, float *s, struct head h)
+static void one_head_forward(float *out, float *lse, float *scratch, struct head h)
 {
-    size_t s_stride = round_up(h.t);
-    for (size_t first = 0; first < h.t; first += ATTENTION_TILE) {
-        size_t rows = h.t - first < ATTENTION_TILE ? h.t - first : ATTENTION_TILE, keys = first + rows;
-        product_nt(s, h.q + first * h.stride, h.k, rows, keys, h.cols, h.scale, s_stride, h.stride, h.stride);
-        softmax_tile(s, lse + first, rows, first, s_stride);
+    size_t s_stride = round_up(h.t), tile = tile_of(h.t);
+    float *s = scratch, *inverse = s + tile * s_stride;
+    for (size_t first = 0; first < h.t; first += tile) {
+        size_t rows = h.t - first < tile ? h.t - first : tile, keys = first + rows;
+        product_nt(s, h.q + first * h.stride, h.k, rows, keys, h.cols, h.scale, s_stride, h.stride,
+            h.stride);
+        softmax_tile(s, lse + first, inverse, rows, first, s_stride);
         product_nn(out + first * h.width, s, h.v, rows, h.cols, keys, h.width, s_stride, h.stride);
+        scale_rows(out + first * h.width, inverse, rows, h.cols, h.width);
     }
 }
 
-static void one_head_backward(float *d_q, float *d_k, float *d_v, float *scratch, const float *d_out,
-    const float *out, const float *lse, struct head h)
+static void one_head_backward(float *d_q, float *d_k, float *d_v, float *scratch,
+    const float *d_out, const float *out, const float *lse, struct head h)
 {
-    size_t s_stride = round_up(h.t);
-    float *p = scratch, *ds = p + ATTENTION_TILE * s_stride, *row_dot = ds + ATTENTION_TILE * s_stride;
-    size_t tiles = (h.t + ATTENTION_TILE - 1) / ATTENTION_TILE;
-    for (size_t tile = tiles; tile-- > 0;) {
-        size_t first = tile * ATTENTION_TILE, rows = h.t - first < ATTENTION_TILE ? h.t - first : ATTENTION_TILE;
-        size_t keys = first + rows;
+    size_t s_stride = round_up(h.t), tile = tile_of(h.t), tiles = (h.t + tile - 1) / tile;
+    float *p = scratch, *ds = p + tile * s_stride, *row_dot = ds + tile * s_stride;
+    for (size_t i = tiles; i-- > 0;) {
+        size_t first = i * tile, rows = h.t - first < tile ? h.t - first : tile,
+               keys = first + rows;
         const float *q = h.q + first * h.stride, *d_o = d_out + first * h.width;
-        float beta = tile == tiles - 1 ? 0.0f : 1.0f;
+        float beta = i == tiles - 1 ? 0.0f : 1.0f;
         product_nt(p, q, h.k, rows, keys, h.cols, h.scale, s_stride, h.stride, h.stride);
         product_nt(ds, d_o, h.v, rows, keys, h.cols, 1.0f, s_stride, h.width, h.stride);
         row_dots(row_dot, d_o, out + first * h.width, rows, h.cols, h.width);
         softmax_backward_tile(p, ds, lse + first, row_dot, rows, first, s_stride, h.scale);
         product_tn(d_v, p, d_o, keys, h.cols, rows, beta, h.stride, s_stride, h.width);
-        product_nn(d_q + first * h.stride, ds, h.k, rows, h.cols, keys, h.stride, s_stride, h.stride);
+        product_nn(
+            d_q + first * h.stride, ds, h.k, rows, h.cols, keys, h.stride, s_stride, h.stride);
         product_tn(d_k, ds, q, keys, h.cols, rows, beta, h.stride, s_stride, h.stride);
     }
 }
 
-static struct head head_at(const float *qkv, size_t b, size_t h, size_t t, size_t heads, size_t head_cols)
+static struct head head_at(
+    const float *qkv, size_t b, size_t h, size_t t, size_t heads, size_t head_cols)
 {
     size_t width = heads * head_cols;
     const float *q = qkv + b * t * 3 * width + h * head_cols;
-    return (struct head){q, q + width, q + 2 * width, 3 * width, width, t, head_cols, 1.0f / sqrtf((float)head_cols)};
+    return (struct head){q, q + width, q + 2 * width, 3 * width, width, t, head_cols,
+        1.0f / sqrtf((float)head_cols)};
 }
 
-void attention_forward(float *out, float *lse, float *scratch, const float *qkv, size_t batch, size_t t, size_t heads,
-    size_t head_cols)
+void attention_forward(float *out, float *lse, float *scratch, const float *qkv, size_t batch,
+    size_t t, size_t heads, size_t head_cols)
 {
     size_t width = heads * head_cols;
     for (size_t b = 0; b < batch; b++)
         for (size_t h = 0; h < heads; h++)
-            one_head_forward(out + b * t * width + h * head_cols, lse + (b * heads + h) * t, scratch,
-                head_at(qkv, b, h, t, heads, head_cols));
+            one_head_forward(out + b * t * width + h * head_cols, lse + (b * heads + h) * t,
+                scratch, head_at(qkv, b, h, t, heads, head_cols));
 }
 
-void attention_backward(float *d_qkv, float *scratch, const float *d_out, const float *qkv, const float *out,
-    const float *lse, size_t batch, size_t t, size_t heads, size_t head_cols)
+void attention_backward(float *d_qkv, float *scratch, const float *d_out, const float *qkv,
+    const float *out, const float *lse, size_t batch, size_t t, size_t heads, size_t head_cols)
 {
     size_t width = heads * head_cols;
     for (size_t b = 0; b < batch; b++)
