@@ -106,8 +106,8 @@ enum status block_recompute(const struct block_activations *acts,
     bias_residual_add(a->x2, a->x, w->attprojb, rows, channels);
 
     layernorm_forward(a->ln2, a->mean2, a->rstd2, a->x2, w->ln2w, w->ln2b, rows, channels);
-    linear_forward(a->fc, a->ln2, w->fcw, NULL, rows, channels, hidden);
-    bias_gelu_forward(a->gelu, a->fc, w->fcb, rows, hidden);
+    linear_forward(a->fc, a->ln2, w->fcw, w->fcb, rows, channels, hidden);
+    gelu_forward(a->gelu, a->fc, rows * hidden);
     return STATUS_OK;
 }
 
@@ -136,7 +136,7 @@ enum status block_backward(float *d_x, const struct block_tensors *gradients,
     float *d_norm = work->narrow, *d_att = work->narrow; /* (rows, C), (rows, width) */
 
     linear_backward(d_fc, d->fcprojw, d->fcprojb, d_x, a->gelu, w->fcprojw, rows, hidden, channels);
-    gelu_backward(d_fc, a->fc, rows * hidden);
+    gelu_backward(d_fc, a->fc, a->gelu, rows * hidden);
     linear_backward(d_norm, d->fcw, d->fcb, d_fc, a->ln2, w->fcw, rows, channels, hidden);
     TRY(tensor_sum(hooks, d_norm, rows * channels));
     layernorm_backward(

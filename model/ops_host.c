@@ -16,15 +16,10 @@ static const float layernorm_epsilon = 1e-5f;
 static const float gelu_scale = 0.7978845608f; /* √(2/π) */
 static const float gelu_cubic = 0.044715f;
 
-VECTOR_CLONES static void add_bias(float *restrict x, const float *restrict bias, size_t rows, size_t cols)
-{
-    for (size_t r = 0; r < rows; r++)
-        for (size_t c = 0; c < cols; c++) x[r * cols + c] += bias[c];
-}
-
 /* sum (cols) += the column sums of x (rows, cols). Eight rows are added as a tree before they meet the sum: an
  * eighth of its traffic, and a shorter chain of roundings. */
-VECTOR_CLONES static void add_column_sums(float *restrict sum, const float *restrict x, size_t rows, size_t cols)
+VECTOR_CLONES static void add_column_sums(
+    float *restrict sum, const float *restrict x, size_t rows, size_t cols)
 {
     size_t r = 0;
     for (; r + 8 <= rows; r += 8) {
@@ -39,25 +34,34 @@ VECTOR_CLONES static void add_column_sums(float *restrict sum, const float *rest
         for (size_t c = 0; c < cols; c++) sum[c] += x[r * cols + c];
 }
 
-void linear_forward(float *out, const float *in, const float *weight, const float *bias, size_t rows, size_t in_cols,
-    size_t out_cols)
+void linear_forward(float *out, const float *in, const float *weight, const float *bias,
+    size_t rows, size_t in_cols, size_t out_cols)
 {
     int m = (int)rows, n = (int)out_cols, k = (int)in_cols;
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, m, n, k, 1.0f, in, k, weight, k, 0.0f, out, n);
-    if (bias != NULL) add_bias(out, bias, rows, out_cols);
+    float beta =
+        bias != NULL
+            ? 1.0f
+            : 0.0f; /* the product is added to rows of bias: BLAS would write zeros there */
+    for (size_t r = 0; r < rows && bias != NULL; r++)
+        memcpy(out + r * out_cols, bias, out_cols * sizeof *out);
+    cblas_sgemm(
+        CblasRowMajor, CblasNoTrans, CblasTrans, m, n, k, 1.0f, in, k, weight, k, beta, out, n);
 }
 
-void linear_backward(float *d_in, float *d_weight, float *d_bias, const float *d_out, const float *in,
-    const float *weight, size_t rows, size_t in_cols, size_t out_cols)
+void linear_backward(float *d_in, float *d_weight, float *d_bias, const float *d_out,
+    const float *in, const float *weight, size_t rows, size_t in_cols, size_t out_cols)
 {
     int m = (int)rows, n = (int)out_cols, k = (int)in_cols;
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, n, k, m, 1.0f, d_out, n, in, k, 1.0f, d_weight, k);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, k, n, 1.0f, d_out, n, weight, k, 0.0f, d_in, k);
+    cblas_sgemm(
+        CblasRowMajor, CblasTrans, CblasNoTrans, n, k, m, 1.0f, d_out, n, in, k, 1.0f, d_weight, k);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, k, n, 1.0f, d_out, n, weight, k, 0.0f,
+        d_in, k);
     add_column_sums(d_bias, d_out, rows, out_cols);
 }
 
-VECTOR_CLONES void layernorm_forward(float *restrict out, float *restrict mean, float *restrict rstd,
-    const float *restrict in, const float *restrict weight, const float *restrict bias, size_t rows, size_t cols)
+VECTOR_CLONES void layernorm_forward(float *restrict out, float *restrict mean,
+    float *restrict rstd, const float *restrict in, const float *restrict weight,
+    const float *restrict bias, size_t rows, size_t cols)
 {
     for (size_t r = 0; r < rows; r++) {
         const float *restrict x = in + r * cols;
@@ -73,8 +77,8 @@ VECTOR_CLONES void layernorm_forward(float *restrict out, float *restrict mean, 
 
 /* With n = (x − mean)·rstd and g = d_out·weight:  d_in += rstd · (g − avg(g) − n·avg(g·n)). */
 VECTOR_CLONES static void layernorm_backward_row(float *restrict d_in, float *restrict d_weight,
-    float *restrict d_bias, const float *restrict d_out, const float *restrict in, float mean, float rstd,
-    const float *restrict weight, size_t cols)
+    float *restrict d_bias, const float *restrict d_out, const float *restrict in, float mean,
+    float rstd, const float *restrict weight, size_t cols)
 {
     vector_lanes g_sum = {0}, dot_sum = {0}, d, x, w;
     size_t i = 0;
@@ -101,12 +105,13 @@ VECTOR_CLONES static void layernorm_backward_row(float *restrict d_in, float *re
     }
 }
 
-void layernorm_backward(float *d_in, float *d_weight, float *d_bias, const float *d_out, const float *in,
-    const float *mean, const float *rstd, const float *weight, size_t rows, size_t cols)
+void layernorm_backward(float *d_in, float *d_weight, float *d_bias, const float *d_out,
+    const float *in, const float *mean, const float *rstd, const float *weight, size_t rows,
+    size_t cols)
 {
     for (size_t r = 0; r < rows; r++)
-        layernorm_backward_row(d_in + r * cols, d_weight, d_bias, d_out + r * cols, in + r * cols, mean[r],
-            rstd[r], weight, cols);
+        layernorm_backward_row(d_in + r * cols, d_weight, d_bias, d_out + r * cols, in + r * cols,
+            mean[r], rstd[r], weight, cols);
 }
 
 /* (1 + tanh(u))/2 = 1/(1 + exp(−2u)): the same function without cancellation where tanh is near −1. */
@@ -115,35 +120,32 @@ VECTOR_INLINE float gelu_gate(float x)
     return 1.0f / (1.0f + vector_exp(-2.0f * gelu_scale * (x + gelu_cubic * x * x * x)));
 }
 
-VECTOR_CLONES void bias_gelu_forward(
-    float *restrict out, float *restrict in, const float *restrict bias, size_t rows, size_t cols)
+VECTOR_CLONES void gelu_forward(float *restrict out, const float *restrict in, size_t count)
 {
-    for (size_t r = 0; r < rows; r++)
-        for (size_t c = 0; c < cols; c++) {
-            float x = in[r * cols + c] + bias[c];
-            in[r * cols + c] = x;
-            out[r * cols + c] = x * gelu_gate(x);
-        }
+    for (size_t i = 0; i < count; i++) out[i] = in[i] * gelu_gate(in[i]);
 }
 
-VECTOR_CLONES void gelu_backward(float *restrict d, const float *restrict in, size_t count)
+/* The gate again, from what it made of x: a division instead of an exp. Near 0, where digits are missing, it is
+ * a half. */
+VECTOR_CLONES void gelu_backward(
+    float *restrict d, const float *restrict in, const float *restrict out, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        float x = in[i], gate = gelu_gate(x);
+        float x = in[i], gate = fabsf(x) > 1e-30f ? out[i] / x : 0.5f;
         float slope = 2.0f * gelu_scale * (1.0f + 3.0f * gelu_cubic * x * x); /* of 2u */
         d[i] *= gate + x * gate * (1.0f - gate) * slope;
     }
 }
 
-VECTOR_CLONES void bias_residual_add(
-    float *restrict x, const float *restrict residual, const float *restrict bias, size_t rows, size_t cols)
+VECTOR_CLONES void bias_residual_add(float *restrict x, const float *restrict residual,
+    const float *restrict bias, size_t rows, size_t cols)
 {
     for (size_t r = 0; r < rows; r++)
         for (size_t c = 0; c < cols; c++) x[r * cols + c] += residual[r * cols + c] + bias[c];
 }
 
-void embedding_forward(float *x, const int32_t *tokens, const float *table, size_t first_row, size_t table_rows,
-    size_t rows, size_t cols)
+void embedding_forward(float *x, const int32_t *tokens, const float *table, size_t first_row,
+    size_t table_rows, size_t rows, size_t cols)
 {
     for (size_t r = 0; r < rows; r++) {
         size_t row = (size_t)tokens[r] - first_row; /* wraps to a large number below first_row */
@@ -156,8 +158,8 @@ VECTOR_CLONES static void add(float *restrict x, const float *restrict y, size_t
     for (size_t i = 0; i < count; i++) x[i] += y[i];
 }
 
-void embedding_backward(float *d_table, const int32_t *tokens, const float *d_x, size_t first_row, size_t table_rows,
-    size_t rows, size_t cols)
+void embedding_backward(float *d_table, const int32_t *tokens, const float *d_x, size_t first_row,
+    size_t table_rows, size_t rows, size_t cols)
 {
     for (size_t r = 0; r < rows; r++) {
         size_t row = (size_t)tokens[r] - first_row;

@@ -13,7 +13,7 @@
 #include "tests/harness/reference.h"
 
 #define TOLERANCE 1e-5
-#define START 0.25f /* what tensors that are added to hold before */
+#define START     0.25f /* what tensors that are added to hold before */
 
 static void check_close(const float *found, const double *expected, size_t count, const char *what)
 {
@@ -52,12 +52,41 @@ struct operation {
     void (*forward)(struct operation *operation);
 };
 
+static double objective(void *context);
+
+/* Where one derivative after another would take too long: the slope along random directions. */
+static void check_slopes(const float *found, struct operation *o, const char *what)
+{
+    const double step = 1e-5;
+    struct tensor *x = &o->in, start = tensor_make(x->count, 0, 0.0);
+    memcpy(start.d, x->d, x->count * sizeof *x->d);
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        double slope = 0.0, norm = 0.0, ends[2];
+        for (int end = 0; end < 2; end++) {
+            for (size_t i = 0; i < x->count; i++)
+                x->d[i] =
+                    start.d[i] + ((reference_word(seed, i) & 1) == (uint64_t)end ? step : -step);
+            ends[end] = objective(o);
+        }
+        for (size_t i = 0; i < x->count; i++) {
+            slope += (reference_word(seed, i) & 1) == 0 ? (double)found[i] : -(double)found[i];
+            norm += (double)found[i] * (double)found[i];
+        }
+        double expected = (ends[0] - ends[1]) / (2.0 * step);
+        CHECK_MSG(fabs(slope - expected) <= TOLERANCE * sqrt(norm), "%s: slope %.9g, expected %.9g",
+            what, slope, expected);
+    }
+    memcpy(x->d, start.d, x->count * sizeof *x->d);
+    tensor_free(&start);
+}
+
 static double objective(void *context)
 {
     struct operation *operation = context;
     operation->forward(operation);
     double sum = 0.0;
-    for (size_t i = 0; i < operation->seed.count; i++) sum += operation->seed.d[i] * operation->out[i];
+    for (size_t i = 0; i < operation->seed.count; i++)
+        sum += operation->seed.d[i] * operation->out[i];
     return sum;
 }
 
@@ -84,7 +113,8 @@ static void linear(struct operation *o)
 
 static void test_linear(size_t rows, size_t in_cols, size_t out_cols)
 {
-    struct operation o = {.rows = rows, .in_cols = in_cols, .out_cols = out_cols, .forward = linear};
+    struct operation o = {
+        .rows = rows, .in_cols = in_cols, .out_cols = out_cols, .forward = linear};
     o.in = tensor_make(rows * in_cols, 1, 1.0);
     o.weight = tensor_make(out_cols * in_cols, 2, 1.0);
     o.bias = tensor_make(out_cols, 3, 1.0);
@@ -125,8 +155,10 @@ static void test_layernorm(size_t rows, size_t cols)
     differentiate(&o.in, objective, &o);
     differentiate(&o.weight, objective, &o);
     differentiate(&o.bias, objective, &o);
-    float *d_in = filled(o.in.count, START), *d_weight = filled(cols, START), *d_bias = filled(cols, START);
-    layernorm_backward(d_in, d_weight, d_bias, o.seed.f, o.in.f, mean, rstd, o.weight.f, rows, cols);
+    float *d_in = filled(o.in.count, START), *d_weight = filled(cols, START),
+          *d_bias = filled(cols, START);
+    layernorm_backward(
+        d_in, d_weight, d_bias, o.seed.f, o.in.f, mean, rstd, o.weight.f, rows, cols);
     check_added(d_in, &o.in, "layernorm d_in");
     check_added(d_weight, &o.weight, "layernorm d_weight");
     check_added(d_bias, &o.bias, "layernorm d_bias");
@@ -134,42 +166,51 @@ static void test_layernorm(size_t rows, size_t cols)
     operation_free(&o);
 }
 
-static void bias_gelu(struct operation *o)
+static void gelu(struct operation *o)
 {
-    for (size_t i = 0; i < o->in.count; i++) o->out[i] = reference_gelu(o->in.d[i] + o->bias.d[i % o->in_cols]);
+    for (size_t i = 0; i < o->in.count; i++) o->out[i] = reference_gelu(o->in.d[i]);
 }
 
-static void test_gelu(size_t rows, size_t cols)
+static void test_gelu(size_t count)
 {
-    struct operation o = {.rows = rows, .in_cols = cols, .forward = bias_gelu};
-    o.in = tensor_make(rows * cols, 7, 5.0);
-    o.bias = tensor_make(cols, 8, 1.0);
-    operation_outputs(&o, rows * cols);
-    float *out = filled(rows * cols, NAN), *in = filled(rows * cols, 0.0f), *d = filled(rows * cols, 0.0f);
-    memcpy(in, o.in.f, rows * cols * sizeof *in);
-    memcpy(d, o.seed.f, rows * cols * sizeof *d);
-    bias_gelu_forward(out, in, o.bias.f, rows, cols);
-    bias_gelu(&o);
-    check_close(out, o.out, rows * cols, "gelu");
+    struct operation o = {.forward = gelu, .in = tensor_make(count, 7, 5.0)};
+    operation_outputs(&o, count);
+    float *out = filled(count, NAN), *d = filled(count, 0.0f);
+    memcpy(d, o.seed.f, count * sizeof *d);
+    gelu_forward(out, o.in.f, count);
+    gelu(&o);
+    check_close(out, o.out, count, "gelu");
     differentiate(&o.in, objective, &o);
-    gelu_backward(d, in, rows * cols);
+    gelu_backward(d, o.in.f, out, count);
     check_written(d, &o.in, "gelu d_in");
-    free(out), free(in);
+    free(out);
     operation_free(&o);
 }
 
 /* Far from 0 the gate saturates: no NaN, and nothing lost to cancellation on the negative side. */
 static void test_gelu_far(void)
 {
-    float in[6] = {-1e4f, -100.0f, -6.0f, 6.0f, 100.0f, 1e4f}, out[6], d[6] = {1, 1, 1, 1, 1, 1}, bias[6] = {0};
-    bias_gelu_forward(out, in, bias, 1, 6);
-    gelu_backward(d, in, 6);
+    float in[6] = {-1e4f, -100.0f, -6.0f, 6.0f, 100.0f, 1e4f}, out[6], d[6] = {1, 1, 1, 1, 1, 1};
+    gelu_forward(out, in, 6);
+    gelu_backward(d, in, out, 6);
     for (int i = 0; i < 6; i++) {
         double x = (double)in[i], minus_2u = -1.5957691216057308 * (x + 0.044715 * x * x * x);
         double expected = x < 0 ? x / (1.0 + exp(minus_2u)) : x;
-        CHECK_MSG(fabs((double)out[i] - expected) <= 1e-5 * fabs(expected), "gelu(%g) = %g", x, (double)out[i]);
+        CHECK_MSG(fabs((double)out[i] - expected) <= 1e-5 * fabs(expected), "gelu(%g) = %g", x,
+            (double)out[i]);
         CHECK_MSG(fabs((double)d[i] - (x > 0)) < 1e-6, "gelu'(%g) = %g", x, (double)d[i]);
     }
+}
+
+/* At 0 and where numbers lose digits gelu is x/2. */
+static void test_gelu_near(void)
+{
+    float in[6] = {0.0f, -0.0f, 1e-45f, -1e-38f, 1e-30f, -2e-30f}, out[6],
+          d[6] = {1, 1, 1, 1, 1, 1};
+    gelu_forward(out, in, 6);
+    gelu_backward(d, in, out, 6);
+    for (int i = 0; i < 6; i++)
+        CHECK_MSG(fabs((double)d[i] - 0.5) < 1e-6, "gelu'(%g) = %g", (double)in[i], (double)d[i]);
 }
 
 static void attention(struct operation *o)
@@ -179,19 +220,24 @@ static void attention(struct operation *o)
 
 static void test_attention(size_t batch, size_t t, size_t heads, size_t head_cols)
 {
-    struct operation o = {.batch = batch, .t = t, .heads = heads, .head_cols = head_cols, .forward = attention};
+    struct operation o = {
+        .batch = batch, .t = t, .heads = heads, .head_cols = head_cols, .forward = attention};
     size_t count = batch * t * heads * head_cols;
     o.in = tensor_make(3 * count, 9, 2.0);
     operation_outputs(&o, count);
-    float *out = filled(count, NAN), *lse = filled(batch * t * heads, NAN), *d_in = filled(3 * count, NAN);
+    float *out = filled(count, NAN), *lse = filled(batch * t * heads, NAN),
+          *d_in = filled(3 * count, NAN);
     float *scratch = filled(attention_scratch_elements(t), NAN);
     attention_forward(out, lse, scratch, o.in.f, batch, t, heads, head_cols);
     attention(&o);
     check_close(out, o.out, count, "attention");
-    differentiate(&o.in, objective, &o);
     attention_backward(d_in, scratch, o.seed.f, o.in.f, out, lse, batch, t, heads, head_cols);
-    check_written(d_in, &o.in, "attention d_qkv");
-    free(out), free(lse), free(scratch);
+    check_slopes(d_in, &o, "attention d_qkv");
+    if (t <= 150) {
+        differentiate(&o.in, objective, &o);
+        check_close(d_in, o.in.grad, o.in.count, "attention d_qkv");
+    }
+    free(out), free(lse), free(d_in), free(scratch);
     operation_free(&o);
 }
 
@@ -210,14 +256,16 @@ static void test_head(size_t rows, size_t cols, size_t vocab, size_t block)
     float scale = o.seed.f[0];
     o.targets = malloc(rows * sizeof *o.targets);
     if (o.targets == NULL) abort();
-    for (size_t r = 0; r < rows; r++) o.targets[r] = r % 4 == 3 ? -1 : (int32_t)(reference_word(12, r) % vocab);
+    for (size_t r = 0; r < rows; r++)
+        o.targets[r] = r % 4 == 3 ? -1 : (int32_t)(reference_word(12, r) % vocab);
 
     float *max = filled(rows, NAN), *sum = filled(2 * rows, NAN), *lse = filled(rows, NAN);
     float *scratch = filled(head_scratch_elements(block, rows), NAN);
     float *d_in = filled(o.in.count, START), *d_weight = filled(o.weight.count, START);
     head_begin(max, sum, sum + rows, rows);
     for (size_t first = 0; first < vocab; first += block) {
-        struct head_rows part = {first, first + block < vocab ? block : vocab - first, o.weight.f + first * cols};
+        struct head_rows part = {
+            first, first + block < vocab ? block : vocab - first, o.weight.f + first * cols};
         head_forward(max, sum, sum + rows, scratch, o.in.f, o.targets, part, rows, cols);
     }
     double loss = 0.0;
@@ -231,8 +279,10 @@ static void test_head(size_t rows, size_t cols, size_t vocab, size_t block)
     differentiate(&o.in, objective, &o);
     differentiate(&o.weight, objective, &o);
     for (size_t first = 0; first < vocab; first += block) {
-        struct head_rows part = {first, first + block < vocab ? block : vocab - first, o.weight.f + first * cols};
-        head_backward(d_in, d_weight + first * cols, scratch, o.in.f, lse, o.targets, scale, part, rows, cols);
+        struct head_rows part = {
+            first, first + block < vocab ? block : vocab - first, o.weight.f + first * cols};
+        head_backward(d_in, d_weight + first * cols, scratch, o.in.f, lse, o.targets, scale, part,
+            rows, cols);
     }
     check_added(d_in, &o.in, "head d_x");
     check_added(d_weight, &o.weight, "head d_weight");
@@ -241,8 +291,8 @@ static void test_head(size_t rows, size_t cols, size_t vocab, size_t block)
 }
 
 /* Loss and its derivatives in double for one token: dlogit = softmax − [target]. */
-static double head_token(double *d_x, double *d_weight, const double *x, const double *weight, int32_t target,
-    size_t cols, size_t vocab)
+static double head_token(double *d_x, double *d_weight, const double *x, const double *weight,
+    int32_t target, size_t cols, size_t vocab)
 {
     double sum = 0.0, target_logit = 0.0, *p = calloc(vocab, sizeof *p);
     if (p == NULL) abort();
@@ -266,10 +316,14 @@ static double head_token(double *d_x, double *d_weight, const double *x, const d
 static void test_head_tiles(void)
 {
     size_t rows = 101, cols = 3, vocab = 60000, elements = head_scratch_elements(vocab, rows);
-    CHECK_MSG(elements < rows * vocab, "the scratch of %zu elements holds all logits at once", elements);
-    struct tensor x = tensor_make(rows * cols, 17, 1.0), weight = tensor_make(vocab * cols, 18, 1.0);
-    float *max = filled(rows, NAN), *sum = filled(rows, NAN), *target = filled(rows, NAN), *lse = filled(rows, NAN);
-    float *d_x = filled(x.count, 0.0f), *d_weight = filled(weight.count, 0.0f), *scratch = filled(elements, NAN);
+    CHECK_MSG(
+        elements < rows * vocab, "the scratch of %zu elements holds all logits at once", elements);
+    struct tensor x = tensor_make(rows * cols, 17, 1.0),
+                  weight = tensor_make(vocab * cols, 18, 1.0);
+    float *max = filled(rows, NAN), *sum = filled(rows, NAN), *target = filled(rows, NAN),
+          *lse = filled(rows, NAN);
+    float *d_x = filled(x.count, 0.0f), *d_weight = filled(weight.count, 0.0f),
+          *scratch = filled(elements, NAN);
     int32_t *targets = calloc(rows, sizeof *targets);
     if (targets == NULL) abort();
     for (size_t r = 0; r < rows; r++) targets[r] = (int32_t)(r * 399);
@@ -278,13 +332,15 @@ static void test_head_tiles(void)
     head_forward(max, sum, target, scratch, x.f, targets, block, rows, cols);
     for (size_t r = 0; r < rows; r++) {
         lse[r] = max[r] + logf(sum[r]);
-        double loss = head_token(x.grad + r * cols, weight.grad, x.d + r * cols, weight.d, targets[r], cols, vocab);
+        double loss = head_token(
+            x.grad + r * cols, weight.grad, x.d + r * cols, weight.d, targets[r], cols, vocab);
         CHECK(fabs((double)(lse[r] - target[r]) - loss) < 1e-5);
     }
     head_backward(d_x, d_weight, scratch, x.f, lse, targets, 1.0f, block, rows, cols);
     check_close(d_x, x.grad, x.count, "head d_x, in tiles");
     check_close(d_weight, weight.grad, weight.count, "head d_weight, in tiles");
-    free(max), free(sum), free(target), free(lse), free(d_x), free(d_weight), free(scratch), free(targets);
+    free(max), free(sum), free(target), free(lse), free(d_x), free(d_weight), free(scratch),
+        free(targets);
     tensor_free(&x), tensor_free(&weight);
 }
 
@@ -293,7 +349,8 @@ static void test_embedding(void)
 {
     enum { ROWS = 6, COLS = 5, VOCAB = 7, CUT = 3, T = 3 };
     const int32_t tokens[ROWS] = {0, 6, 3, 2, 6, 0};
-    struct tensor table = tensor_make(VOCAB * COLS, 13, 1.0), d_x = tensor_make(ROWS * COLS, 14, 1.0);
+    struct tensor table = tensor_make(VOCAB * COLS, 13, 1.0),
+                  d_x = tensor_make(ROWS * COLS, 14, 1.0);
     struct tensor positions = tensor_make(T * COLS, 15, 1.0), bias = tensor_make(COLS, 16, 1.0);
     float x[ROWS * COLS], d_table[VOCAB * COLS], d_positions[T * COLS];
     double d_table_expected[VOCAB * COLS] = {0}, d_positions_expected[T * COLS] = {0};
@@ -326,11 +383,13 @@ int main(void)
     test_linear(19, 16, 33);
     test_layernorm(4, 7);
     test_layernorm(9, 37);
-    test_gelu(5, 33);
+    test_gelu(165);
     test_gelu_far();
+    test_gelu_near();
     test_attention(2, 5, 3, 4);
     test_attention(1, 64, 1, 2);
     test_attention(1, 150, 2, 2); /* three tiles, the last one short */
+    test_attention(1, 515, 2, 4); /* of taller ones */
     test_head(9, 5, 23, 23);
     test_head(9, 5, 23, 8);
     test_head(5, 4, 23, 1);
