@@ -1,5 +1,5 @@
-/* The ledger's own arithmetic: the paper's volume for every stage, with micro-batches and shard groups; one rank whose
- * bytes differ is told to all. (That measured equals predicted is what the tests of stages and trainer look at.)
+/* The ledger's own arithmetic: the paper's volume for every stage, with micro-batches and shard groups; memory falls from
+ * stage to stage; one rank whose bytes differ is told to all. (That measured equals predicted is what the tests of stages and trainer look at.)
  */
 #include <math.h>
 #include <stdio.h>
@@ -63,6 +63,50 @@ static void test_volume(void)
     CHECK(close_to(v.paper_bytes, (2 * 0.5 + 1) * psi_bytes * share * steps));
 }
 
+/* Case T12: what stage 2 holds, buffers included, is not more than what stage 1 holds. */
+static uint64_t held_bytes(int stage, int nranks, enum dtype dtype, const char *preset)
+{
+    struct params params = {0};
+    struct layout layout = {0};
+    struct gpt2_config model;
+    CHECK_OK(gpt2_preset(&model, preset));
+    CHECK_OK(params_make(&params, &model));
+    CHECK_OK(layout_make(&layout, &params, nranks));
+    const struct stage_config config = {.ops = stage_by_number(stage),
+        .params = &params,
+        .layout = &layout,
+        .replica_count = 1,
+        .dtype = dtype,
+        .gradient_dtype = dtype,
+        .reduce_dtype = dtype,
+        .bucket_bytes = (size_t)4 << 20};
+    struct stage_prediction prediction;
+    uint64_t sum = 0;
+    stage_predict(&prediction, &config);
+    for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++) sum += prediction.held_bytes[tag];
+    layout_free(&layout);
+    params_free(&params);
+    return sum;
+}
+
+static void test_stage_memory(void)
+{
+    static const char *const presets[] = {"mini", "gpt2-124m"};
+    for (int p = 0; p < 2; p++)
+        for (int nranks = 2; nranks <= 64; nranks++)
+            for (int d = 0; d < 2; d++) {
+                enum dtype dtype = d == 0 ? DTYPE_FLOAT32 : DTYPE_BFLOAT16;
+                uint64_t before = held_bytes(0, nranks, dtype, presets[p]);
+                for (int stage = 1; stage <= 3; stage++) {
+                    uint64_t held = held_bytes(stage, nranks, dtype, presets[p]);
+                    CHECK_MSG(held <= before, "%s, %d ranks, stage %d: %llu bytes, before %llu",
+                        presets[p], nranks, stage, (unsigned long long)held,
+                        (unsigned long long)before);
+                    before = held;
+                }
+            }
+}
+
 static void rank_agrees(struct bootstrap *bootstrap, void *argument)
 {
     int rank = bootstrap_rank(bootstrap), bad = *(const int *)argument;
@@ -86,6 +130,7 @@ static void rank_agrees(struct bootstrap *bootstrap, void *argument)
 int main(void)
 {
     test_volume();
+    test_stage_memory();
     for (int bad = 0; bad <= 3; bad++) ranks_as_threads(3, 10000, rank_agrees, &bad);
     return test_result();
 }

@@ -326,24 +326,6 @@ static void test_refusals(void)
     expect_refusal(&config, 2, STATUS_DATA, "norm is");
 }
 
-/* Ranks that were started with different settings. */
-static void rank_with_own_lr(struct bootstrap *bootstrap, void *argument)
-{
-    struct train_config config = *(const struct train_config *)argument;
-    struct ring_config ring = {.transport = "shm"};
-    struct device *device = NULL;
-    struct ring_comm *comm = NULL;
-    config.lr *= (float)(1 + bootstrap_rank(bootstrap));
-    if (!CHECK_OK(device_open(&device, "host"))) return;
-    if (CHECK_OK(ring_comm_open(&comm, &ring, bootstrap, device))) {
-        CHECK_STATUS(train(&config, NULL, comm, bootstrap, device), STATUS_INVALID);
-        CHECK_MSG(
-            strstr(status_text(), "lr is 0.006 on rank 0 and 0.012") != NULL, "%s", status_text());
-    }
-    ring_comm_close(comm);
-    device_close(device);
-}
-
 int main(void)
 {
     fixture_file(text_path, "text");
@@ -354,8 +336,6 @@ int main(void)
     test_same_bits();
     test_tiny_model();
     test_refusals();
-    struct train_config config = fixture_config(text_path);
-    ranks_as_threads(2, 20000, rank_with_own_lr, &config);
     fixture_remove();
     return test_result();
 }
