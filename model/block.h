@@ -1,10 +1,12 @@
-/* block: one transformer block, x ↦ x + attproj(attention(qkv(ln1 x))), then x ↦ x + fcproj(gelu(fc(ln2 x))).
+/* block: one transformer block: x ↦ x + attproj(attention(qkv(ln1 x))),
+ * then x ↦ x + fcproj(gelu(fc(ln2 x))).
  *
- * Whatever backward needs is in a struct block_activations; forward writes all of it from x and the weights
- * alone, so a block can be run again from its kept input, into activations that blocks share: activation
- * checkpointing.
+ * Whatever backward needs is in a struct block_activations; forward writes all of it from x and the
+ * weights alone, so a block can be run again from its kept input, into activations that blocks
+ * share: activation checkpointing.
  *
- * Widths are those held here: width = heads · head_cols of C, hidden of 4C. With one rank they are C and 4C.
+ * Widths are those held here: width = heads · head_cols of C, hidden of 4C. With one rank they are
+ * C and 4C.
  */
 #ifndef MODEL_BLOCK_H
 #define MODEL_BLOCK_H
@@ -19,7 +21,8 @@ struct block_shape {
     size_t heads, head_cols, width, hidden; /* held here */
 };
 
-/* The block's tensors in a unit, in the order of params.h: weights, or gradients of the same shapes. */
+/* The block's tensors in a unit, in the order of params.h: weights, or gradients of the same
+ * shapes. */
 struct block_tensors {
     float *ln1w, *ln1b, *qkvw, *qkvb, *attprojw, *attprojb, *ln2w, *ln2b, *fcw, *fcb, *fcprojw,
         *fcprojb;
@@ -62,7 +65,8 @@ MUST_CHECK enum status block_forward(float *out, const struct block_activations 
     const struct block_tensors *weights, const struct block_workspace *work,
     const struct block_shape *shape, const struct model_hooks *hooks);
 
-/* d_x (rows, C), in place: on entry the gradient of the output, on return of the input. gradients +=. */
+/* d_x (rows, C), in place: on entry the gradient of the output, on return of the input.
+ * gradients +=. */
 MUST_CHECK enum status block_backward(float *d_x, const struct block_tensors *gradients,
     const struct block_activations *acts, const struct block_tensors *weights,
     const struct block_workspace *work, const struct block_shape *shape,

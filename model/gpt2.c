@@ -1,23 +1,25 @@
 /* gpt2: the model as a sequence of uses of units. What a layer computes is in ops.h and block.h.
  *
- * Invariants: the calls of hooks.h come in the same order in every step; a unit's weights and gradients are
- * touched only between enter() and leave(); no two uses overlap. u in brackets is entered and left around what
- * follows it:
+ * Invariants: the calls of hooks.h come in the same order in every step; a unit's weights and
+ * gradients are touched only between enter() and leave(); no two uses overlap. u in brackets is
+ * entered and left around what follows it:
  *
- *   forward    [rows 0 … R−1] x₀ = wte    [positions] x₀ += wpe    block 0 … L−1: save x, [block] x′
- *              [norm] n = lnf(x)
- *              [rows 0 … R−1] max, sum, target logit       loss = Σ max + log(sum) − target logit
- *   backward   [rows R−1 … 0] dn, dwte    [norm] dx        block L−1 … 0: load x, [block] (again,) dx
+ *   forward    [rows 0 … R−1] x₀ = wte    [positions] x₀ += wpe
+ *              block 0 … L−1: save x, [block] x′          [norm] n = lnf(x)
+ *              [rows 0 … R−1] max, sum, target logit      loss = Σ max + log(sum) − target logit
+ *   backward   [rows R−1 … 0] dn, dwte    [norm] dx
+ *              block L−1 … 0: load x, [block] (x′ again,) dx
  *              [positions] dwpe           [rows R−1 … 0] dwte      (gradients only: no weights)
  *
  * Per row of B·T:
  *
- *   activations   block inputs L × C | L × a block's | x (C) | n (C) | mean rstd | max sum target lse
+ *   activations   block inputs L × C | L × a block's | x (C) | n (C) | mean rstd
+ *                 | max sum target lse
  *   workspace     dx (C) | narrow, also dn | wide, scores of attention  or  logits of a tile
  *                 and, of the largest unit: weights, gradients as float32 where 16 bits are lent
  *
- * With recomputation there is one set of a block's activations, and block inputs are checkpoints; where hooks
- * carry them away there is one more x, and block inputs take turns in the two.
+ * With recomputation there is one set of a block's activations, and block inputs are checkpoints;
+ * where hooks carry them away there is one more x, and block inputs take turns in the two.
  */
 #include "model/gpt2.h"
 
@@ -153,8 +155,8 @@ static size_t place_workspace(struct gpt2 *model)
     return larger(used, head_used);
 }
 
-/* Places everything for (batch, t) and tells how much there is of each kind. Before the memory is there, only
- * tells. */
+/* Places everything for (batch, t) and tells how much there is of each kind. Before the memory is
+ * there, only tells. */
 static struct gpt2_memory place(struct gpt2 *model, int batch, int t)
 {
     set_shape(model, batch, t);
@@ -250,8 +252,8 @@ static enum status check_ids(
     return STATUS_OK;
 }
 
-/* The input of a block; of the final norm where layer = L. Carried inputs take turns in two buffers, of which x
- * is the one that the last block writes. */
+/* The input of a block; of the final norm where layer = L. Carried inputs take turns in two
+ * buffers, of which x is the one that the last block writes. */
 static float *block_input(const struct gpt2 *model, int layer)
 {
     int layers = model->params->config.layers;
@@ -322,8 +324,8 @@ static enum status final_norm_forward(struct gpt2 *model)
     return unit_leave(&unit, &model->room);
 }
 
-/* Brings the statistics of the rows held by several ranks together: the largest maximum, and sums with respect
- * to it. */
+/* Brings the statistics of the rows held by several ranks together: the largest maximum, and sums
+ * with respect to it. */
 static enum status join_head_statistics(struct gpt2 *model)
 {
     size_t rows = model->shape.rows;

@@ -31,46 +31,51 @@ struct gpt2;
 
 /* How a model is run. Whatever is chosen, everything is computed in float32.
  *
- * weights, gradients: the dtypes of what enter() lends: float32, bfloat16 or float16. Weights of 16 bits
- * are widened on enter into workspace of one unit, the largest. A use's part of a gradient of 16 bits is
- * computed in workspace of the same size and rounded into it once, before grad_ready():
+ * weights, gradients: the dtypes of what enter() lends: float32, bfloat16 or float16. Weights of 16
+ * bits are widened on enter into workspace of one unit, the largest. A use's part of a gradient of
+ * 16 bits is computed in workspace of the same size and rounded into it once, before grad_ready():
  * g = round(float32(g) + part), to nearest even.
  *
- * recompute: activation checkpointing. Of each block only the input is kept, and backward computes the
- * rest again, with the same bits. */
+ * recompute: activation checkpointing. Of each block only the input is kept, and backward computes
+ * the rest again, with the same bits. */
 struct gpt2_run {
     int batch, t; /* at most */
     enum dtype weights, gradients;
     bool recompute;
 };
 
-/* Bytes that gpt2_open() holds, by memory tag, for one rank: hooks without local_slice and act_save.
- * (With act_save, recompute keeps no checkpoints, and one x more in activations: B·T·C·4 bytes, rounded
- * up to 64.) Allocates nothing, so it may be asked for models that fit nowhere. run: valid for gpt2_open(). */
+/* Bytes that gpt2_open() holds, by memory tag, for one rank: hooks without local_slice and
+ * act_save. (With act_save, recompute keeps no checkpoints, and one x more in activations: B·T·C·4
+ * bytes, rounded up to 64.) Allocates nothing, so it may be asked for models that fit nowhere. run:
+ * valid for gpt2_open(). */
 struct gpt2_memory {
     uint64_t activations, checkpoints, workspace;
 };
 struct gpt2_memory gpt2_memory(const struct params *params, const struct gpt2_run *run);
 
-/* Allocates what gpt2_memory() says. params, hooks' context and device must outlive the model; hooks
- * and run are copied. errors: INVALID (batch or t < 1, t > max_t, another dtype, enter missing, one of
- * act_save and act_load without the other), SYSTEM (memory). */
+/* Allocates what gpt2_memory() says. params, hooks' context and device must outlive the model;
+ * hooks and run are copied. errors: INVALID (batch or t < 1, t > max_t, another dtype, enter
+ * missing, one of act_save and act_load without the other), SYSTEM (memory). */
 MUST_CHECK enum status gpt2_open(struct gpt2 **model, const struct params *params,
     const struct model_hooks *hooks, const struct gpt2_run *run, struct device *device);
 void gpt2_close(struct gpt2 *model);
 
-/* tokens, targets: (B, T) int32 on the host; targets NULL: no loss is computed. *loss: the sum, not the mean,
- * over valid targets, in nats; *valid: their number. What backward needs stays in the model until the next forward.
- * errors: DATA when a token or target is outside [0, V), naming position and value; the hooks' errors. */
+/* tokens, targets: (B, T) int32 on the host; targets NULL: no loss is computed. *loss: the sum, not
+ * the mean, over valid targets, in nats; *valid: their number. What backward needs stays in the
+ * model until the next forward.
+ * errors: DATA when a token or target is outside [0, V), naming position and value; the hooks'
+ * errors. */
 MUST_CHECK enum status gpt2_forward(double *loss, size_t *valid, const int32_t *tokens,
     const int32_t *targets, int batch, int t, struct gpt2 *model);
 
-/* Adds scale · d loss / d parameter to the gradients that hooks lend. Follows a forward with targets; pass
- * 1/(valid tokens of the global batch) for the mean. tokens and targets of the forward must still be there. */
+/* Adds scale · d loss / d parameter to the gradients that hooks lend. Follows a forward with
+ * targets; pass 1/(valid tokens of the global batch) for the mean. tokens and targets of the
+ * forward must still be there. */
 MUST_CHECK enum status gpt2_backward(float scale, struct gpt2 *model);
 
-/* logits (V) of position t (0 ≤ t < T of the last forward, with targets or without) of sequence b, for sampling.
- * Enters the embedding's units for FORWARD, so all ranks that share weights call it alike. */
+/* logits (V) of position t (0 ≤ t < T of the last forward, with targets or without) of sequence b,
+ * for sampling. Enters the embedding's units for FORWARD, so all ranks that share weights call it
+ * alike. */
 MUST_CHECK enum status gpt2_logits(float *logits, int b, int t, struct gpt2 *model);
 
 /* Model FLOPs of forward and backward per token: 6Ψ plus attention's 12·L·C·T. */

@@ -1,17 +1,20 @@
-/* hooks: all that the model asks of whoever runs it: where a unit's weights are, where its gradients go, and what happens to
- * activations between forward and backward. The model knows tensors and these calls; who else computes is not its business.
+/* hooks: all that the model asks of whoever runs it: where a unit's weights are, where its
+ * gradients go, and what happens to activations between forward and backward. The model knows
+ * tensors and these calls; who else computes is not its business.
  *
- * A unit is a group of parameters used together, numbered in order of use (params.h). In one step the calls are
+ * A unit is a group of parameters used together, numbered in order of use (params.h). In one step
+ * the calls are
  *
  *   forward    per use of a unit:   enter(u, FORWARD)   …  leave(u, FORWARD)
  *              per block:           act_save(block, x)      once its input is complete
  *   backward   per use of a unit:   enter(u, BACKWARD)  …  grad_ready(u)  leave(u, BACKWARD)
  *              per block:           act_load(block, x)      before its backward
  *
- * A unit may be entered several times in a step: the tied embedding's rows are used at both ends of the model, so they are
- * entered for the input, for the head's forward and for the head's backward, and their gradient becomes ready in two parts
- * (the head's first, the input's last). Uses never nest: a unit is left before the next is entered. The order of calls is the
- * same in every step and on every rank. Where blocks are computed again (gpt2_run.recompute), that happens within the one
+ * A unit may be entered several times in a step: the tied embedding's rows are used at both ends of
+ * the model, so they are entered for the input, for the head's forward and for the head's backward,
+ * and their gradient becomes ready in two parts (the head's first, the input's last). Uses never
+ * nest: a unit is left before the next is entered. The order of calls is the same in every step and
+ * on every rank. Where blocks are computed again (gpt2_run.recompute), that happens within the one
  * BACKWARD use of the block, after act_load().
  */
 #ifndef MODEL_HOOKS_H
@@ -25,17 +28,21 @@
 enum unit_use {
     UNIT_FORWARD,      /* weights are read */
     UNIT_BACKWARD,     /* weights are read, gradients are added to */
-    UNIT_BACKWARD_GRAD /* gradients are added to; weights are not needed (embedding of the input) and view.weights may be empty */
+    UNIT_BACKWARD_GRAD /* gradients are added to; weights are not needed (embedding of the input):
+                          view.weights may be empty */
 };
 
-/* What enter() lends until leave(): the unit's parameters, contiguous, in the order and shapes of params.h. Elements are of
- * gpt2_run.weights and gpt2_run.gradients; the spans have exactly the unit's elements · dtype_bytes. */
+/* What enter() lends until leave(): the unit's parameters, contiguous, in the order and shapes of
+ * params.h. Elements are of gpt2_run.weights and gpt2_run.gradients; the spans have exactly the
+ * unit's elements · dtype_bytes. */
 struct unit_view {
     struct span weights;
-    struct span gradients; /* backward only. The model adds (+=) this use's part; it never clears what is there */
+    struct span gradients; /* backward only. The model adds (+=) this use's part; it never clears
+                              what is there */
 };
 
-/* Every function may be NULL unless marked required; a NULL one means what "default" says. `context` is passed through. */
+/* Every function may be NULL unless marked required; a NULL one means what "default" says.
+ * `context` is passed through. */
 struct model_hooks {
     void *context;
 
@@ -45,27 +52,31 @@ struct model_hooks {
     /* The views of this use are no longer looked at. default: nothing */
     enum status (*leave)(void *context, int unit, enum unit_use use);
 
-    /* This use's part of the unit's gradient is complete in view.gradients, which the model will not touch again until the
-     * next enter(). Comes before leave(). default: nothing */
+    /* This use's part of the unit's gradient is complete in view.gradients, which the model will
+     * not touch again until the next enter(). Comes before leave(). default: nothing */
     enum status (*grad_ready)(void *context, int unit);
 
-    /* The input of a block, B·T·C float32 elements, is complete: keep it, cut it, or carry it away. With recompute the model
-     * has two buffers for x and takes turns: x stays untouched until act_save() of the next block has returned, and no longer,
-     * so a copy may run beside one block. Without recompute x has a place of its own until act_load(). Together with
-     * act_load(), or neither.
-     * default: x stays where it is; with recompute the model holds all of them under MEMORY_CHECKPOINTS */
+    /* The input of a block, B·T·C float32 elements, is complete: keep it, cut it, or carry it away.
+     * With recompute the model has two buffers for x and takes turns: x stays untouched until
+     * act_save() of the next block has returned, and no longer, so a copy may run beside one block.
+     * Without recompute x has a place of its own until act_load(). Together with act_load(), or
+     * neither.
+     * default: x stays where it is; with recompute the model holds all of them under
+     * MEMORY_CHECKPOINTS */
     enum status (*act_save)(void *context, int block, struct span x);
 
-    /* Brings the same elements back into x, the buffer of act_save(), before the block's backward; on return they are there.
-     * The last block's comes first. default: they are still there */
+    /* Brings the same elements back into x, the buffer of act_save(), before the block's backward;
+     * on return they are there. The last block's comes first. default: they are still there */
     enum status (*act_load)(void *context, int block, struct span x);
 
-    /* Tensor parallelism: element-wise sum and maximum of float32 x over the ranks that share this model's tensors, in place.
+    /* Tensor parallelism: element-wise sum and maximum of float32 x over the ranks that share this
+     * model's tensors, in place.
      * default: one rank, so the identity */
     enum status (*sum)(void *context, struct span x, size_t count);
     enum status (*max)(void *context, struct span x, size_t count);
 
-    /* Which part of `total` equal things (heads, hidden columns, vocabulary rows of a unit) this rank holds.
+    /* Which part of `total` equal things (heads, hidden columns, vocabulary rows of a unit) this
+     * rank holds.
      * default: all of them */
     void (*local_slice)(void *context, size_t *begin, size_t *count, size_t total);
 };

@@ -1,17 +1,17 @@
 /* ops_attention_host: causal attention by tiles of query rows.
  *
- * A tile of rows needs keys and values up to its own last row only, so the upper triangle is never multiplied,
- * and no T × T matrix outlives its tile: backward computes a tile's probabilities again from q, k and the
- * rows' log Σ exp.
+ * A tile of rows needs keys and values up to its own last row only, so the upper triangle is never
+ * multiplied, and no T × T matrix outlives its tile: backward computes a tile's probabilities again
+ * from q, k and the rows' log Σ exp.
  *
- *            keys 0 …………… T−1                forward, per tile             backward, per tile (last tile first)
- *   tile 0   ██·                             S = q kᵀ/√d                   P = exp(q kᵀ/√d − lse)
- *   tile 1   ████·                           P = exp(S − max), lse         dP = d_out vᵀ
- *   tile 2   ██████·                         out = P v / rowsum(P)         dS = P ∘ (dP − rowsum(d_out ∘ out)) / √d
- *   ( · : masked within the tile)                                          dv += Pᵀ d_out, dq = dS k, dk += dSᵀ q
+ *            keys 0 … T−1    forward, per tile         backward, per tile (last tile first)
+ *   tile 0   ██·             S = q kᵀ/√d               P = exp(q kᵀ/√d − lse)
+ *   tile 1   ████·           P = exp(S − max), lse     dP = d_out vᵀ
+ *   tile 2   ██████·         out = P v / rowsum(P)     dS = P ∘ (dP − rowsum(d_out ∘ out)) / √d
+ *   ( · : masked within the tile)                      dv += Pᵀ d_out, dq = dS k, dk += dSᵀ q
  *
- * The last tile covers every key, so going backwards it may write dk and dv and the others add: nothing is
- * cleared first.
+ * The last tile covers every key, so going backwards it may write dk and dv and the others add:
+ * nothing is cleared first.
  * source: Dao et al., "FlashAttention", algorithms 1 and 4, without the tiling over keys.
  */
 #include "model/ops.h"
@@ -39,16 +39,17 @@ size_t attention_scratch_elements(size_t t)
     return 2 * tile_of(t) * round_up(t) + tile_of(t);
 }
 
-/* One head of one sequence. Rows of q, k, v (and their gradients) are `stride` apart, rows of out `width`. */
+/* One head of one sequence. Rows of q, k, v (and their gradients) are `stride` apart, rows of out
+ * `width`. */
 struct head {
     const float *q, *k, *v;
     size_t stride, width, t, cols;
     float scale;
 };
 
-/* Scores in, exp(score − max) out; inverse[i] = 1 / their sum in row i. Row i of a tile is position `first + i`
- * and sees first + i + 1 keys. It is processed in whole lanes: the keys up to the next multiple of the lanes
- * count as −inf, the rest of the tile's columns becomes 0. */
+/* Scores in, exp(score − max) out; inverse[i] = 1 / their sum in row i. Row i of a tile is position
+ * `first + i` and sees first + i + 1 keys. It is processed in whole lanes: the keys up to the next
+ * multiple of the lanes count as −inf, the rest of the tile's columns becomes 0. */
 VECTOR_CLONES static void softmax_tile(float *restrict s, float *restrict lse,
     float *restrict inverse, size_t rows, size_t first, size_t stride)
 {

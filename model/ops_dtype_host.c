@@ -1,7 +1,7 @@
 /* ops_dtype_host: parameters of 16 bits to float32 and back.
  *
- * Invariant I2: the conversions of dtype.h, which every machine rounds alike, element by element: no
- * bit depends on where a range begins or ends.
+ * Invariant I2: the conversions of dtype.h, which every machine rounds alike, element by element:
+ * no bit depends on where a range begins or ends.
  */
 #include "model/ops.h"
 

@@ -1,13 +1,14 @@
-/* ops_head_host: output head and cross-entropy in one, by blocks of vocabulary rows and tiles of tokens.
+/* ops_head_host: output head and cross-entropy in one, by blocks of vocabulary rows and tiles of
+ * tokens.
  *
- * The full logits (B·T, V) are never held. Forward meets the blocks one after another and keeps three numbers
- * a token:
+ * The full logits (B·T, V) are never held. Forward meets the blocks one after another and keeps
+ * three numbers a token:
  *
  *   max′ = max(max, max of block)    sum′ = sum·exp(max − max′) + Σ exp(logit − max′)
  *   and, from the block that has it, the target's logit
  *
- * so that log Σ exp = max + log(sum) at the end. Backward computes each tile's logits again. One product more
- * than the minimum of three, and workspace that depends on neither B·T nor V.
+ * so that log Σ exp = max + log(sum) at the end. Backward computes each tile's logits again. One
+ * product more than the minimum of three, and workspace that depends on neither B·T nor V.
  * source: Milakov and Gimelshein, "Online normalizer calculation for softmax", algorithm 3.
  */
 #include "model/ops.h"
@@ -18,7 +19,8 @@
 
 #include "model/vector_math.h"
 
-/* Bytes of logits at once: beyond the first cache in any case, but tall enough for an efficient product. */
+/* Bytes of logits at once: beyond the first cache in any case, but tall enough for an efficient
+ * product. */
 #define HEAD_TILE_BYTES    ((size_t)16 << 20)
 #define HEAD_TILE_ROWS_MIN 64
 

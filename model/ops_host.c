@@ -1,8 +1,8 @@
-/* ops_host: the operations that work row by row, and the linear layer. Attention and the head have files of
- * their own.
+/* ops_host: the operations that work row by row, and the linear layer. Attention and the head have
+ * files of their own.
  *
- * Invariant I2: element-wise loops round alike in every clone; sums run in fixed lanes (vector_math.h) or in
- * the order of rows.
+ * Invariant I2: element-wise loops round alike in every clone; sums run in fixed lanes
+ * (vector_math.h) or in the order of rows.
  */
 #include "model/ops.h"
 
@@ -16,8 +16,8 @@ static const float layernorm_epsilon = 1e-5f;
 static const float gelu_scale = 0.7978845608f; /* √(2/π) */
 static const float gelu_cubic = 0.044715f;
 
-/* sum (cols) += the column sums of x (rows, cols). Eight rows are added as a tree before they meet the sum: an
- * eighth of its traffic, and a shorter chain of roundings. */
+/* sum (cols) += the column sums of x (rows, cols). Eight rows are added as a tree before they meet
+ * the sum: an eighth of its traffic, and a shorter chain of roundings. */
 VECTOR_CLONES static void add_column_sums(
     float *restrict sum, const float *restrict x, size_t rows, size_t cols)
 {
@@ -125,8 +125,8 @@ VECTOR_CLONES void gelu_forward(float *restrict out, const float *restrict in, s
     for (size_t i = 0; i < count; i++) out[i] = in[i] * gelu_gate(in[i]);
 }
 
-/* The gate again, from what it made of x: a division instead of an exp. Near 0, where digits are missing, it is
- * a half. */
+/* The gate again, from what it made of x: a division instead of an exp. Near 0, where digits are
+ * missing, it is a half. */
 VECTOR_CLONES void gelu_backward(
     float *restrict d, const float *restrict in, const float *restrict out, size_t count)
 {

@@ -1,8 +1,8 @@
 /* unit: a unit of parameters while the model has it, as the float32 that everything computes with.
  *
- *   the host lends   weights on enter            gradients on enter    on leave
- *   float32          used in place               added to in place     -
- *   16 bits          widened into own memory     own memory, zeroed    lent = round(float32(lent) + own)
+ *   lent       weights on enter           gradients on enter    gradients on leave
+ *   float32    used in place              added to in place     -
+ *   16 bits    widened into own memory    own memory, zeroed    lent = round(float32(lent) + own)
  *
  * Invariant I6: own memory is that of one unit, the largest, whatever the depth; so one unit is
  * entered at a time.

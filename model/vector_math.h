@@ -1,9 +1,10 @@
-/* vector_math: the few functions that inner loops need and that compilers do not vectorise by themselves: exp,
- * and sums and maxima in a fixed order.
+/* vector_math: the few functions that inner loops need and that compilers do not vectorise by
+ * themselves: exp, and sums and maxima in a fixed order.
  *
- * libm's expf() is a call, so a loop around it stays scalar; a sum of floats stays scalar because its order is
- * part of its value. Here exp is plain arithmetic, and a sum runs in 16 lanes (element i goes to lane i mod
- * 16, the lanes are folded in halves), so any vector width up to 16 gives the same bits.
+ * libm's expf() is a call, so a loop around it stays scalar; a sum of floats stays scalar because
+ * its order is part of its value. Here exp is plain arithmetic, and a sum runs in 16 lanes (element
+ * i goes to lane i mod 16, the lanes are folded in halves), so any vector width up to 16 gives the
+ * same bits.
  *
  *   x = n·ln2 + r, |r| ≤ ln2/2        exp(x) = 2ⁿ · (1 + r + r²/2! + … + r⁷/7!)
  *
@@ -22,7 +23,8 @@
 
 #define VECTOR_LANES 16
 
-/* exp(x) within 1.1 ulp. Results below the smallest normal float are 0, above the largest inf; a NaN stays a NaN. */
+/* exp(x) within 1.1 ulp. Results below the smallest normal float are 0, above the largest inf; a
+ * NaN stays a NaN. */
 VECTOR_INLINE float vector_exp(float x)
 {
     const float shift =
@@ -64,7 +66,8 @@ typedef float vector_half __attribute__((vector_size(VECTOR_LANES / 2 * sizeof(f
 typedef float vector_quarter __attribute__((vector_size(VECTOR_LANES / 4 * sizeof(float))));
 typedef int32_t vector_half_mask __attribute__((vector_size(VECTOR_LANES / 2 * sizeof(int32_t))));
 
-/* Adds the `rest` < VECTOR_LANES numbers at x to the first lanes, and folds: 8 + 8, 4 + 4, 2 + 2, 1 + 1. */
+/* Adds the `rest` < VECTOR_LANES numbers at x to the first lanes, and folds: 8 + 8, 4 + 4, 2 + 2,
+ * 1 + 1. */
 VECTOR_INLINE float vector_finish(const vector_lanes *lanes, const float *x, size_t rest)
 {
     vector_lanes all = *lanes;

@@ -1,6 +1,6 @@
-/* The whole model against PyTorch in float64 (golden/make_gpt2_golden.py): loss within 1e-6, logits and every
- * gradient tensor within 1e-5, for several cuts of the vocabulary. Then what gpt2.h says of bad tokens,
- * ignored targets, accumulation and short sequences.
+/* The whole model against PyTorch in float64 (golden/make_gpt2_golden.py): loss within 1e-6, logits
+ * and every gradient tensor within 1e-5, for several cuts of the vocabulary. Then what gpt2.h says
+ * of bad tokens, ignored targets, accumulation and short sequences.
  * ctest: timeout=60
  */
 #include <math.h>
@@ -39,14 +39,18 @@ static struct golden golden_read(void)
     snprintf(path, sizeof path, "%s/tests/golden/gpt2_golden.bin", source != NULL ? source : ".");
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
-        fprintf(stderr, "%s cannot be opened; run from the source folder or set RINGZERO_SOURCE\n", path);
+        fprintf(stderr, "%s cannot be opened; run from the source folder or set RINGZERO_SOURCE\n",
+            path);
         exit(1);
     }
     int32_t *header = read_array(file, 10, 4);
     CHECK(header[0] == 0x325A5247 && header[1] == 1);
     struct golden golden = {.batch = header[7], .t = header[8], .valid = (size_t)header[9]};
-    golden.config = (struct gpt2_config){
-        .max_t = header[2], .vocab = header[3], .layers = header[4], .heads = header[5], .channels = header[6]};
+    golden.config = (struct gpt2_config){.max_t = header[2],
+        .vocab = header[3],
+        .layers = header[4],
+        .heads = header[5],
+        .channels = header[6]};
     free(header);
     size_t rows = (size_t)golden.batch * (size_t)golden.t;
     golden.tokens = read_array(file, rows, 4);
@@ -72,7 +76,8 @@ static struct golden golden_read(void)
 
 static void golden_free(struct golden *golden)
 {
-    free(golden->tokens), free(golden->targets), free(golden->logits), free(golden->gradients), free(golden->weights);
+    free(golden->tokens), free(golden->targets), free(golden->logits), free(golden->gradients),
+        free(golden->weights);
 }
 
 /* Each tensor's gradient, divided by `times`. */
@@ -80,7 +85,8 @@ static void check_gradients(const struct model_host *host, const struct golden *
 {
     for (int i = 0; i < host->params.param_count; i++) {
         const struct param *param = &host->params.param[i];
-        size_t begin = host->unit_begin[param->unit] + param->offset, count = param->rows * param->cols;
+        size_t begin = host->unit_begin[param->unit] + param->offset,
+               count = param->rows * param->cols;
         float *scaled = malloc(count * sizeof *scaled);
         if (scaled == NULL) abort();
         for (size_t e = 0; e < count; e++) scaled[e] = host->gradients[begin + e] / times;
@@ -108,9 +114,11 @@ static void test_golden(const struct golden *golden, int vocab_block)
     for (int round = 1; round <= 2; round++) {
         double loss;
         size_t valid;
-        CHECK_OK(gpt2_forward(&loss, &valid, golden->tokens, golden->targets, golden->batch, golden->t, model));
+        CHECK_OK(gpt2_forward(
+            &loss, &valid, golden->tokens, golden->targets, golden->batch, golden->t, model));
         CHECK(valid == golden->valid);
-        CHECK_MSG(fabs(loss / golden->loss - 1.0) <= 1e-6, "loss %.9g, expected %.9g", loss, golden->loss);
+        CHECK_MSG(fabs(loss / golden->loss - 1.0) <= 1e-6, "loss %.9g, expected %.9g", loss,
+            golden->loss);
         float *logits = calloc((size_t)config.vocab, sizeof *logits);
         CHECK_OK(gpt2_logits(logits, golden->batch - 1, golden->t - 1, model));
         CHECK(relative_error(logits, golden->logits, (size_t)config.vocab) <= 1e-5);
@@ -126,7 +134,8 @@ static void test_golden(const struct golden *golden, int vocab_block)
     model_host_free(&host);
 }
 
-static const struct gpt2_config small = {.max_t = 8, .vocab = 11, .layers = 1, .heads = 2, .channels = 6};
+static const struct gpt2_config small = {
+    .max_t = 8, .vocab = 11, .layers = 1, .heads = 2, .channels = 6};
 
 struct small_model {
     struct model_host host;
@@ -152,8 +161,8 @@ static void small_close(struct small_model *s)
 
 static void check_says(const char *a, const char *b)
 {
-    CHECK_MSG(strstr(status_text(), a) != NULL && strstr(status_text(), b) != NULL, "\"%s\" lacks \"%s\" or \"%s\"",
-        status_text(), a, b);
+    CHECK_MSG(strstr(status_text(), a) != NULL && strstr(status_text(), b) != NULL,
+        "\"%s\" lacks \"%s\" or \"%s\"", status_text(), a, b);
 }
 
 static void test_bad_ids(void)
@@ -184,7 +193,8 @@ static void test_all_ignored(void)
 {
     struct small_model s;
     small_open(&s);
-    const int32_t tokens[8] = {1, 2, 3, 4, 5, 6, 7, 8}, targets[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    const int32_t tokens[8] = {1, 2, 3, 4, 5, 6, 7, 8},
+                  targets[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
     double loss = 1.0;
     size_t valid = 1;
     CHECK_OK(gpt2_forward(&loss, &valid, tokens, targets, 2, 4, s.model));
@@ -194,8 +204,8 @@ static void test_all_ignored(void)
     small_close(&s);
 }
 
-/* Sequences shorter than the model's positions: the gradients are those of a model that has no more positions,
- * and the others' are zero. */
+/* Sequences shorter than the model's positions: the gradients are those of a model that has no more
+ * positions, and the others' are zero. */
 static void test_unused_positions(void)
 {
     enum { USED = 4 };
@@ -203,7 +213,8 @@ static void test_unused_positions(void)
     short_config.max_t = USED;
     struct model_host whole = model_host_make(&small, 3), exact = model_host_make(&short_config, 3);
     struct model_host *hosts[] = {&whole, &exact};
-    const int32_t tokens[2 * USED] = {1, 2, 3, 4, 5, 6, 7, 8}, targets[2 * USED] = {2, 3, 4, -1, 6, 7, 8, 9};
+    const int32_t tokens[2 * USED] = {1, 2, 3, 4, 5, 6, 7, 8},
+                             targets[2 * USED] = {2, 3, 4, -1, 6, 7, 8, 9};
     double loss[2];
     for (int i = 0; i < 2; i++) {
         struct model_hooks hooks = model_host_hooks(hosts[i]);
@@ -220,7 +231,8 @@ static void test_unused_positions(void)
     }
     CHECK(loss[0] == loss[1]);
     for (int u = 0; u < whole.params.unit_count; u++) {
-        const float *a = whole.gradients + whole.unit_begin[u], *b = exact.gradients + exact.unit_begin[u];
+        const float *a = whole.gradients + whole.unit_begin[u],
+                    *b = exact.gradients + exact.unit_begin[u];
         size_t count = exact.params.unit_elements[u];
         CHECK_MSG(memcmp(a, b, count * sizeof *a) == 0, "unit %d", u);
         for (size_t i = count; i < whole.params.unit_elements[u]; i++) CHECK(a[i] == 0.0f);
@@ -260,7 +272,8 @@ static void test_open_errors(void)
     CHECK(model == NULL);
     gpt2_close(NULL);
     device_close(device);
-    CHECK(gpt2_flops_per_token(&host.params, 4) == 6.0 * (double)host.params.elements + 12.0 * 1 * 6 * 4);
+    CHECK(gpt2_flops_per_token(&host.params, 4) ==
+          6.0 * (double)host.params.elements + 12.0 * 1 * 6 * 4);
     model_host_free(&host);
 }
 

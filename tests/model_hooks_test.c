@@ -1,8 +1,8 @@
 /* The order of the calls of hooks.h, and that units are touched only while they are lent.
  *
- * The host here lends a fresh copy on enter and poisons and frees it on leave, takes activations away after
- * the forward and brings them back on act_load. Whatever the model did outside of the loans would change the
- * gradients, which must be the bits of the plain host.
+ * The host here lends a fresh copy on enter and poisons and frees it on leave, takes activations
+ * away after the forward and brings them back on act_load. Whatever the model did outside of the
+ * loans would change the gradients, which must be the bits of the plain host.
  * ctest: timeout=60
  */
 #include <math.h>
@@ -24,7 +24,8 @@ struct recorder {
     char events[2048];
     int lent_unit; /* -1: none */
     enum unit_use lent_use;
-    float *weights, *gradients, *ready; /* copies lent; the gradients as they were when they became ready */
+    float *weights, *gradients; /* copies lent */
+    float *ready;               /* the gradients as they were when they became ready */
     float *kept[LAYERS];
     struct span x[LAYERS];
     int fail_at; /* this call of enter() fails; −1: none */
@@ -86,7 +87,8 @@ static enum status leave(void *context, int unit, enum unit_use use)
     record(r, "l", unit);
     CHECK(r->lent_unit == unit && r->lent_use == use);
     size_t begin = r->host->unit_begin[unit], count = r->host->params.unit_elements[unit];
-    if (r->weights != NULL) CHECK(memcmp(r->weights, r->host->weights + begin, count * sizeof(float)) == 0);
+    if (r->weights != NULL)
+        CHECK(memcmp(r->weights, r->host->weights + begin, count * sizeof(float)) == 0);
     if (use != UNIT_FORWARD && CHECK(r->ready != NULL)) {
         CHECK(memcmp(r->ready, r->gradients, count * sizeof(float)) == 0);
         memcpy(r->host->gradients + begin, r->gradients, count * sizeof(float));
@@ -123,7 +125,8 @@ static const int32_t tokens[BATCH * T] = {1, 2, 3, 4, 5, 9, 8, 7, 6, 0};
 static const int32_t targets[BATCH * T] = {2, 3, -1, 5, 9, 8, 7, 6, 0, 1};
 
 /* One step with these hooks; the loss. */
-static double run_step(struct model_host *host, const struct model_hooks *hooks, struct recorder *recorder)
+static double run_step(
+    struct model_host *host, const struct model_hooks *hooks, struct recorder *recorder)
 {
     struct device *device;
     struct gpt2 *model;
@@ -134,7 +137,8 @@ static double run_step(struct model_host *host, const struct model_hooks *hooks,
     if (!CHECK_OK(gpt2_open(&model, &host->params, hooks, &run, device))) return loss;
     CHECK_OK(gpt2_forward(&loss, &valid, tokens, targets, BATCH, T, model));
     if (recorder != NULL) /* the inputs of blocks are elsewhere until act_load() */
-        for (int layer = 0; layer < LAYERS; layer++) memset(recorder->x[layer].ptr, 0xff, recorder->x[layer].bytes);
+        for (int layer = 0; layer < LAYERS; layer++)
+            memset(recorder->x[layer].ptr, 0xff, recorder->x[layer].bytes);
     CHECK_OK(gpt2_backward(0.125f, model));
     gpt2_close(model);
     device_close(device);
@@ -143,8 +147,12 @@ static double run_step(struct model_host *host, const struct model_hooks *hooks,
 
 static struct model_hooks recording_hooks(struct recorder *recorder)
 {
-    return (struct model_hooks){.context = recorder, .enter = enter, .leave = leave, .grad_ready = grad_ready,
-        .act_save = act_save, .act_load = act_load};
+    return (struct model_hooks){.context = recorder,
+        .enter = enter,
+        .leave = leave,
+        .grad_ready = grad_ready,
+        .act_save = act_save,
+        .act_load = act_load};
 }
 
 static void test_order_and_loans(void)
@@ -155,13 +163,14 @@ static void test_order_and_loans(void)
     double loss = run_step(&plain, &plain_hooks, NULL);
     CHECK(run_step(&lending, &hooks, &recorder) == loss);
     CHECK(memcmp(plain.gradients, lending.gradients, plain.params.elements * sizeof(float)) == 0);
-    const char *expected = "F0 l0 F1 l1 F2 l2 F3 l3 "                     /* rows, positions */
-                           "s0 F4 l4 s1 F5 l5 F6 l6 "                     /* blocks, final norm */
-                           "F0 l0 F1 l1 F2 l2 "                           /* head */
-                           "B2 r2 l2 B1 r1 l1 B0 r0 l0 B6 r6 l6 "         /* head, final norm */
-                           "a1 B5 r5 l5 a0 B4 r4 l4 "                     /* blocks */
-                           "G3 r3 l3 G2 r2 l2 G1 r1 l1 G0 r0 l0 ";        /* positions, rows */
-    CHECK_MSG(strcmp(recorder.events, expected) == 0, "\n  found    %s\n  expected %s", recorder.events, expected);
+    const char *expected = "F0 l0 F1 l1 F2 l2 F3 l3 "              /* rows, positions */
+                           "s0 F4 l4 s1 F5 l5 F6 l6 "              /* blocks, final norm */
+                           "F0 l0 F1 l1 F2 l2 "                    /* head */
+                           "B2 r2 l2 B1 r1 l1 B0 r0 l0 B6 r6 l6 "  /* head, final norm */
+                           "a1 B5 r5 l5 a0 B4 r4 l4 "              /* blocks */
+                           "G3 r3 l3 G2 r2 l2 G1 r1 l1 G0 r0 l0 "; /* positions, rows */
+    CHECK_MSG(strcmp(recorder.events, expected) == 0, "\n  found    %s\n  expected %s",
+        recorder.events, expected);
     model_host_free(&plain);
     model_host_free(&lending);
 }
@@ -183,7 +192,8 @@ static void test_failures_pass(void)
         if (!CHECK_OK(gpt2_open(&model, &host.params, &hooks, &run, device))) return;
         enum status status = gpt2_forward(&loss, &valid, tokens, targets, BATCH, T, model);
         if (status == STATUS_OK) status = gpt2_backward(1.0f, model);
-        CHECK_MSG(status == STATUS_TIMEOUT, "enter() number %d failed, the step says %s", at, status_name(status));
+        CHECK_MSG(status == STATUS_TIMEOUT, "enter() number %d failed, the step says %s", at,
+            status_name(status));
         CHECK(recorder.fail_at == -1);
         for (int layer = 0; layer < LAYERS; layer++) free(recorder.kept[layer]);
         gpt2_close(model);

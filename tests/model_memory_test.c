@@ -1,6 +1,7 @@
-/* What the model holds, by tag: gpt2_memory() is the device's account to the byte, for any shape and way to run;
- * and how each part grows: activations not with V, with recomputation not with L; workspace with neither, so that
- * the full logits are never held. Sizes alone are asked of models that fit nowhere.
+/* What the model holds, by tag: gpt2_memory() is the device's account to the byte, for any shape
+ * and way to run; and how each part grows: activations not with V, with recomputation not with L;
+ * workspace with neither, so that the full logits are never held. Sizes alone are asked of models
+ * that fit nowhere.
  * ctest: timeout=60
  */
 #include <stdlib.h>
@@ -175,7 +176,8 @@ static void test_growth_with_vocabulary(void)
     }
 }
 
-/* The paper's example of 100 B: 125 blocks of 8192 channels, batch 32 of 1024: 33.55e9 elements of inputs. */
+/* The paper's example of 100 B: 125 blocks of 8192 channels, batch 32 of 1024: 33.55e9 elements of
+ * inputs. */
 static void test_models_that_fit_nowhere(void)
 {
     struct gpt2_config config = {

@@ -1,6 +1,7 @@
-/* Weights and gradients of 16 bits: the loss has the bits of the float32 model on the widened weights; each use's
- * part of a gradient is computed in float32 and rounded into what is lent once, so A micro-batches round A times.
- * And the conversions themselves, against those of dtype.h one by one.
+/* Weights and gradients of 16 bits: the loss has the bits of the float32 model on the widened
+ * weights; each use's part of a gradient is computed in float32 and rounded into what is lent once,
+ * so A micro-batches round A times. And the conversions themselves, against those of dtype.h one by
+ * one.
  * ctest: timeout=60
  */
 #include <math.h>
@@ -42,8 +43,8 @@ static void *array(size_t count, size_t bytes)
     return made;
 }
 
-/* A host whose numbers fit the dtypes and that lends them so. Or, as the oracle, lends float32 only: the same
- * weights, and zeros that it rounds into its gradients itself when they are ready. */
+/* A host whose numbers fit the dtypes and that lends them so. Or, as the oracle, lends float32
+ * only: the same weights, and zeros that it rounds into its gradients itself when they are ready. */
 struct narrow_host {
     struct model_host wide; /* the same weights in float32; gradients where they are float32 */
     enum dtype weights_dtype, gradients_dtype;
@@ -157,8 +158,8 @@ static void test_against_oracle(
     narrow_host_free(&lender), narrow_host_free(&oracle);
 }
 
-/* What the oracle does is the rounding of plain float32 gradients, but for the tied embedding, whose two parts
- * are rounded one by one, and where micro-batches add up. */
+/* What the oracle does is the rounding of plain float32 gradients, but for the tied embedding,
+ * whose two parts are rounded one by one, and where micro-batches add up. */
 static void test_against_plain(enum dtype dtype, int accumulate)
 {
     struct narrow_host lender = narrow_host_make(dtype, dtype, false);

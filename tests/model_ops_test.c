@@ -1,6 +1,6 @@
-/* Every operation against its definition in double precision, and its backward against central differences of
- * that definition: norm-wise relative error of each tensor ≤ 1e-5. Outputs are poisoned, or where the
- * operation adds, start from known numbers.
+/* Every operation against its definition in double precision, and its backward against central
+ * differences of that definition: norm-wise relative error of each tensor ≤ 1e-5. Outputs are
+ * poisoned, or where the operation adds, start from known numbers.
  * ctest: timeout=60
  */
 #include <math.h>

@@ -1,6 +1,6 @@
-/* Activation checkpointing: losses, logits and gradients are the bits of the run that keeps everything, wherever
- * the inputs of blocks are meanwhile (I3); a block is entered once for its recomputation and backward; and what
- * is held is one block's activations and L inputs.
+/* Activation checkpointing: losses, logits and gradients are the bits of the run that keeps
+ * everything, wherever the inputs of blocks are meanwhile (I3); a block is entered once for its
+ * recomputation and backward; and what is held is one block's activations and L inputs.
  * ctest: timeout=60
  */
 #include <math.h>

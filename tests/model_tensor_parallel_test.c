@@ -1,7 +1,7 @@
-/* Two ranks, as threads, that each hold a slice of every matrix through the hooks sum, max and local_slice:
- * loss and gradients are those of one rank that holds everything, and so are logits. The slices are uneven: 1
- * and 2 heads, 1 and 2 rows of a unit. With blocks computed again in backward the bits are the same, and each
- * block has one sum more.
+/* Two ranks, as threads, that each hold a slice of every matrix through the hooks sum, max and
+ * local_slice: loss and gradients are those of one rank that holds everything, and so are logits.
+ * The slices are uneven: 1 and 2 heads, 1 and 2 rows of a unit. With blocks computed again in
+ * backward the bits are the same, and each block has one sum more.
  * ctest: timeout=60
  */
 #include <math.h>
@@ -14,7 +14,16 @@
 #include "tests/harness/model_host.h"
 #include "tests/harness/reference.h"
 
-enum { RANKS = 2, BATCH = 2, T = 5, C = 12, HEADS = 3, VOCAB = 10, UNITS = 7, LARGEST = 12 * C * C + 13 * C };
+enum {
+    RANKS = 2,
+    BATCH = 2,
+    T = 5,
+    C = 12,
+    HEADS = 3,
+    VOCAB = 10,
+    UNITS = 7,
+    LARGEST = 12 * C * C + 13 * C
+};
 static const struct gpt2_config config = {
     .max_t = 6, .vocab = VOCAB, .layers = 2, .heads = HEADS, .channels = C, .vocab_block = 4};
 static const int32_t tokens[BATCH * T] = {1, 2, 3, 4, 5, 9, 8, 7, 6, 0};
@@ -54,7 +63,8 @@ static enum status combine(struct rank *rank, struct span x, size_t count, bool 
     rank->meeting->part[rank->number] = own;
     pthread_barrier_wait(&rank->meeting->barrier);
     const float *a = rank->meeting->part[0], *b = rank->meeting->part[1];
-    for (size_t i = 0; i < count; i++) result[i] = largest ? (a[i] > b[i] ? a[i] : b[i]) : a[i] + b[i];
+    for (size_t i = 0; i < count; i++)
+        result[i] = largest ? (a[i] > b[i] ? a[i] : b[i]) : a[i] + b[i];
     pthread_barrier_wait(&rank->meeting->barrier); /* all have read before any writes */
     memcpy(own, result, count * sizeof *result);
     free(result);
@@ -67,7 +77,10 @@ static enum status sum(void *context, struct span x, size_t count)
     return combine(context, x, count, false);
 }
 
-static enum status max(void *context, struct span x, size_t count) { return combine(context, x, count, true); }
+static enum status max(void *context, struct span x, size_t count)
+{
+    return combine(context, x, count, true);
+}
 
 static enum status enter(void *context, struct unit_view *view, int unit, enum unit_use use)
 {
@@ -79,8 +92,8 @@ static enum status enter(void *context, struct unit_view *view, int unit, enum u
 }
 
 /* Appends to the map the rows and columns [begin, begin + count) of a tensor of `cols` columns. */
-static void hold(struct rank *rank, int unit, size_t offset, size_t cols, size_t row, size_t rows, size_t col,
-    size_t held_cols)
+static void hold(struct rank *rank, int unit, size_t offset, size_t cols, size_t row, size_t rows,
+    size_t col, size_t held_cols)
 {
     for (size_t r = row; r < row + rows; r++)
         for (size_t c = col; c < col + held_cols; c++)
@@ -93,25 +106,24 @@ static void hold_param(struct rank *rank, const struct param *param)
     local_slice(rank, &head, &heads, HEADS);
     local_slice(rank, &hidden, &hiddens, 4 * C);
     local_slice(rank, &row, &rows, param->rows);
-    const char *name = strrchr(param->name, '.') != NULL ? strrchr(param->name, '.') + 1 : param->name;
-    if (strncmp(name, "wte", 3) == 0)
-        hold(rank, param->unit, param->offset, C, row, rows, 0, C);
+    const char *name =
+        strrchr(param->name, '.') != NULL ? strrchr(param->name, '.') + 1 : param->name;
+    if (strncmp(name, "wte", 3) == 0) hold(rank, param->unit, param->offset, C, row, rows, 0, C);
     else if (strncmp(name, "qkv", 3) == 0)
         for (size_t part = 0; part < 3; part++)
-            hold(rank, param->unit, param->offset, param->cols, part * C + head * head_cols, heads * head_cols,
-                0, param->cols);
+            hold(rank, param->unit, param->offset, param->cols, part * C + head * head_cols,
+                heads * head_cols, 0, param->cols);
     else if (strcmp(name, "attprojw") == 0)
         hold(rank, param->unit, param->offset, C, 0, C, head * head_cols, heads * head_cols);
     else if (strcmp(name, "fcw") == 0 || strcmp(name, "fcb") == 0)
         hold(rank, param->unit, param->offset, param->cols, hidden, hiddens, 0, param->cols);
     else if (strcmp(name, "fcprojw") == 0)
         hold(rank, param->unit, param->offset, param->cols, 0, C, hidden, hiddens);
-    else
-        hold(rank, param->unit, param->offset, param->cols, 0, param->rows, 0, param->cols);
+    else hold(rank, param->unit, param->offset, param->cols, 0, param->rows, 0, param->cols);
 }
 
-static void step(
-    double *loss, float *logits, const struct params *params, const struct model_hooks *hooks, bool recompute)
+static void step(double *loss, float *logits, const struct params *params,
+    const struct model_hooks *hooks, bool recompute)
 {
     struct device *device;
     struct gpt2 *model;
@@ -135,13 +147,16 @@ static void *rank_main(void *argument)
     for (int i = 0; i < params->param_count; i++) hold_param(rank, &params->param[i]);
     for (int u = 0; u < UNITS; u++)
         for (size_t i = 0; i < rank->count[u]; i++)
-            rank->weights[u][i] = rank->whole->weights[rank->whole->unit_begin[u] + rank->map[u][i]];
-    struct model_hooks hooks = {.context = rank, .enter = enter, .sum = sum, .max = max, .local_slice = local_slice};
+            rank->weights[u][i] =
+                rank->whole->weights[rank->whole->unit_begin[u] + rank->map[u][i]];
+    struct model_hooks hooks = {
+        .context = rank, .enter = enter, .sum = sum, .max = max, .local_slice = local_slice};
     step(&rank->loss, rank->logits, params, &hooks, rank->recompute);
     return NULL;
 }
 
-static void check_rank(const struct rank *rank, const struct model_host *whole, double loss, const float *logits)
+static void check_rank(
+    const struct rank *rank, const struct model_host *whole, double loss, const float *logits)
 {
     double expected[LARGEST];
     CHECK_MSG(fabs(rank->loss / loss - 1.0) < 1e-6, "loss %.9g, expected %.9g", rank->loss, loss);
@@ -178,7 +193,8 @@ int main(void)
 {
     struct model_host whole = model_host_make(&config, 5);
     CHECK(whole.params.unit_count == UNITS);
-    for (size_t i = 0; i < whole.params.elements; i++) whole.weights[i] *= 10.0f; /* far from uniform predictions */
+    for (size_t i = 0; i < whole.params.elements; i++)
+        whole.weights[i] *= 10.0f; /* far from uniform predictions */
     struct model_hooks hooks = model_host_hooks(&whole);
     double loss;
     float logits[VOCAB];
@@ -190,7 +206,8 @@ int main(void)
         CHECK(again[r].loss == kept[r].loss);
         CHECK(memcmp(again[r].logits, kept[r].logits, sizeof kept[r].logits) == 0);
         CHECK(memcmp(again[r].gradients, kept[r].gradients, sizeof kept[r].gradients) == 0);
-        CHECK_MSG(again[r].sums == kept[r].sums + config.layers, "%d and %d", again[r].sums, kept[r].sums);
+        CHECK_MSG(again[r].sums == kept[r].sums + config.layers, "%d and %d", again[r].sums,
+            kept[r].sums);
     }
     free(kept), free(again);
     model_host_free(&whole);

@@ -1,5 +1,5 @@
-/* The bound that vector_math.h states for exp, over a dense sample of all floats; its edges; and the fixed
- * order of its sums.
+/* The bound that vector_math.h states for exp, over a dense sample of all floats; its edges; and
+ * the fixed order of its sums.
  * ctest: timeout=60
  */
 #include <math.h>
