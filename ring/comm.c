@@ -36,7 +36,7 @@ static enum status tunable_from_environment(uint64_t *value, const char *name, u
     if (text == NULL || *value != 0) return STATUS_OK;
     char *end;
     unsigned long long number = strtoull(text, &end, 10);
-    if (*text == 0 || *end != 0 || number < least || number > most)
+    if (*text < '0' || *text > '9' || *end != 0 || number < least || number > most)
         return FAIL(STATUS_INVALID, "%s is \"%s\"; expected a number from %llu to %llu", name, text,
             (unsigned long long)least, (unsigned long long)most);
     *value = number;

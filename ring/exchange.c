@@ -8,7 +8,6 @@
  */
 #include "ring/exchange.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -175,7 +174,9 @@ static bool has_arrived(struct arrival *arrival, struct edge *edge, size_t bytes
     } else {
         if (fifo_ready(&edge->fifo) == 0) return false;
         const struct fifo_record *record = fifo_record(&edge->fifo);
-        *arrival = (struct arrival){fifo_data(&edge->fifo), record->tag, record->bytes};
+        /* An address in shared memory would be another process's word: not to be followed. */
+        const unsigned char *data = has_lines(edge) ? fifo_slot(&edge->fifo) : fifo_data(&edge->fifo);
+        *arrival = (struct arrival){data, record->tag, record->bytes};
     }
     return true;
 }
@@ -190,17 +191,18 @@ static void give_back(struct edge *edge, size_t bytes)
 /* ---- adding ---- */
 
 /* Where every rank's message begins: the own input, or what has come. */
-static void find_messages(const unsigned char **messages, const struct operation *operation)
+static enum status find_messages(const unsigned char **messages, const struct operation *operation)
 {
     int self = operation->comm->rank, n = operation->comm->nranks;
     for (int r = 0; r < n; r++) {
         struct arrival arrival = {0};
-        bool here = r == self || has_arrived(&arrival, edge_of(r, EDGE_CONSUMER, operation), expected_bytes(r, operation));
-        assert(here);
-        (void)here;
+        if (r != self && !has_arrived(&arrival, edge_of(r, EDGE_CONSUMER, operation), expected_bytes(r, operation)))
+            return FAIL(STATUS_DATA, "rank %d: rank %d took back what it had sent before it was read: its memory is damaged",
+                comm_name(operation->comm, self), comm_name(operation->comm, r));
         messages[r] = arrival.data;
     }
     messages[self] = gathers_whole(operation) ? operation->send : chunk(operation->send, false, self, operation).from;
+    return STATUS_OK;
 }
 
 /* out = the sum of `count` elements that begin `at` bytes into every message, in the order of the ring for the chunk of rank c. In
@@ -230,23 +232,24 @@ static void add_chunk(unsigned char *out, const unsigned char *const *messages, 
 }
 
 /* All parts have come. */
-static void combine_parts(struct operation *operation)
+static enum status combine_parts(struct operation *operation)
 {
     int self = operation->comm->rank, n = operation->comm->nranks;
     size_t begin, count, element = dtype_bytes(operation->reduction.dtype);
     const unsigned char *messages[EXCHANGE_MOST_RANKS];
-    if (operation->count == 0) return;
-    find_messages(messages, operation);
+    if (operation->count == 0) return STATUS_OK;
+    TRY(find_messages(messages, operation));
     if (!gathers_whole(operation)) {
         struct part out = chunk(operation->recv, operation->recv_is_chunk, self, operation);
         operation_chunk(&begin, &count, operation, self);
         if (count > 0) add_chunk((unsigned char *)(uintptr_t)out.from, messages, 0, count, self, operation);
-        return;
+        return STATUS_OK;
     }
     for (int c = 0; c < n; c++) {
         operation_chunk(&begin, &count, operation, c);
         if (count > 0) add_chunk(operation->recv + begin * element, messages, begin * element, count, c, operation);
     }
+    return STATUS_OK;
 }
 
 /* What has come is complete as it is: all_gather, broadcast, results. */
@@ -365,7 +368,7 @@ static enum status end_of_phase(struct operation *operation, bool *moved)
     struct exchange *exchange = &operation->exchange;
     if (adds(operation)) {
         int64_t begin_ns = trace_now(operation->comm->trace);
-        combine_parts(operation);
+        TRY(combine_parts(operation));
         if (operation->comm->trace != NULL) trace_part(operation, begin_ns, -1, -1, 0);
         for (int i = 0; i < operation->comm->nranks - 1; i++) {
             int peer = peer_at(i, operation);
