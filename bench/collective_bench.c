@@ -123,7 +123,7 @@ static uint64_t most_sent_bytes(const struct call *call, const struct job *job)
         uint64_t bytes = call_predict_sent_bytes(call, &other);
         if (bytes > most) most = bytes;
     }
-    return most;
+    return most / (uint64_t)call->group;
 }
 
 static enum status measure_row(struct bench *bench, const struct call *call)
