@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that is read from a socket, a shared segment or a file of somebody else, under libFuzzer with
-# AddressSanitizer and UndefinedBehaviorSanitizer: each target of tests/fuzz for RINGZERO_FUZZ_SECONDS (10), from the
+# AddressSanitizer and UndefinedBehaviorSanitizer: each target of tests/fuzz for RINGZERO_FUZZ_SECONDS (4), from the
 # stored corpus on. ctest: timeout=300 labels=plain
 #
 # Skipped without clang and its runtime (Debian: clang libclang-rt-14-dev). A finding is left in the folder that is
@@ -9,7 +9,7 @@
 set -u
 source=${RINGZERO_SOURCE:?set RINGZERO_SOURCE to the source tree}
 build=$(dirname "${RINGZERO:?set RINGZERO to the program}")
-seconds=${RINGZERO_FUZZ_SECONDS:-10}
+seconds=${RINGZERO_FUZZ_SECONDS:-4}
 clang=${CLANG:-clang}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -19,10 +19,12 @@ if [ -n "${ASAN_OPTIONS:-}" ] && grep -q '^RINGZERO_SANITIZE:[A-Z]*=..*' "$build
   exit 77
 fi
 flags=(-std=gnu11 -O1 -g -D_GNU_SOURCE -DRINGZERO_SANITIZED -I"$source" -ffp-contract=off -Wall -Wextra -Wno-unused-function
-  -fsanitize=address,undefined -fno-sanitize-recover=all)
+  -fsanitize=address,undefined -fno-sanitize-recover=all $(pkg-config --cflags libcjson openblas))
 echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n); int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d == 0 && n == 1; }' >"$work/probe.c"
 "$clang" "${flags[@]}" -fsanitize=fuzzer "$work/probe.c" -o "$work/probe" 2>"$work/log" ||
   { echo "skipped: $clang cannot build fuzzers here: $(head -1 "$work/log")"; exit 77; }
+
+libraries=($(pkg-config --libs libcjson openblas) -lz -lpthread -lm)
 
 # The code under test, instrumented; two compilers at a time.
 compile() {
@@ -32,14 +34,14 @@ compile() {
   done
   wait
 }
-compile "$source"/verbs/*.c "$source"/model/tokens.c
+compile "$source"/{verbs,ring,model,optim,shard}/*.c
 ar rcs "$work/libcode.a" "$work"/*_*.o
 
 failed=0
 fuzz() {
   local name=$1
   mkdir -p "$work/$name"
-  "$clang" "${flags[@]}" -fsanitize=fuzzer "$source/tests/fuzz/${name}_fuzz.c" "$work/libcode.a" -lpthread -lm -o "$work/$name/run" \
+  "$clang" "${flags[@]}" -fsanitize=fuzzer "$source/tests/fuzz/${name}_fuzz.c" "$work/libcode.a" "${libraries[@]}" -o "$work/$name/run" \
     >"$work/$name/log" 2>&1 &&
     mkdir "$work/$name/found" &&
     (cd "$work/$name" && ./run -max_total_time="$seconds" -max_len=4096 -timeout=10 -rss_limit_mb=2048 -close_fd_mask=3 -verbosity=1 \

@@ -132,5 +132,64 @@ def tokens():
     write("tokens", "header_only", b"\0" + shard(20240520, 1, 0, [], "<H")[:500])
 
 
-for make in (hub, member, join, tcp, shm, tokens):
+def executor():
+    # nranks, collective, dtype, redop, flags, root, count; then { how many, (edge, what, …)… } between two looks
+    for collective in range(11):
+        for flags in (0, 2, 6, 4, 13, 48):
+            start = bytes([1, collective, collective % 10, 0, flags, 1, 40, 0])
+            write("ring_executor", "honest%d_%d" % (collective, flags), start + bytes([3, 2, 0, 0, 3, 0, 1, 12, 3, 0, 0, 14, 0, 1]) * 12)
+    shared = bytes([0, 0, 8, 0, 6, 0, 0, 2])
+    write("ring_executor", "address", shared + bytes([0, 14, 32, 0, 200, 162, 162]) * 4)
+    write("ring_executor", "wrong_tag", shared + bytes([0, 14, 64, 0, 255, 1, 2, 3, 4, 5, 6, 7, 8]) * 4)
+    write("ring_executor", "too_many_bytes", shared + bytes([0, 14, 128, 0, 200, 255, 255]) * 4)
+    write("ring_executor", "counters_run_ahead", shared + bytes([1, 0, 2, 255] + [255] * 8 + [2, 1, 255] + [128] * 8) * 4)
+    write("ring_executor", "takes_back", bytes([1, 0, 8, 0, 6, 0, 4, 0, 3, 18, 3, 0, 0, 0, 18, 3, 0, 0, 200, 0, 0]) * 3)
+
+
+def manifest():
+    write("checkpoint_manifest", "honest", b"\1")
+    for place in (2, 40, 300, 700, 900, 1000):
+        write("checkpoint_manifest", "changed%d" % place, b"\1" + struct.pack("<HB", place, 0x39))
+    write("checkpoint_manifest", "nothing", b"\0")
+    write("checkpoint_manifest", "deep", b"\0" + b"[" * 2000)
+    write("checkpoint_manifest", "version", b'\0{"format":"ringzero checkpoint","version":2}')
+    write("checkpoint_manifest", "settings", b'\0{"format":"ringzero checkpoint","version":1,"model":[],"settings":{}}')
+
+
+LAUNCH = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+          "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
+          "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID", "SLURM_LOCALID", "SLURM_STEP_NUM_NODES", "SLURM_STEP_NODELIST",
+          "SLURM_JOB_NODELIST", "SLURM_JOB_ID", "MASTER_ADDR"]
+
+
+def launch():
+    def variables(mode, rest=b"", **values):
+        pairs = b"".join(bytes([LAUNCH.index(name), len(text)]) + text for name, text in values.items())
+        return bytes([mode]) + pairs + b"\xff" + rest
+
+    write("launch", "torchrun", variables(0, RANK=b"1", WORLD_SIZE=b"4", LOCAL_RANK=b"1", LOCAL_WORLD_SIZE=b"2", MASTER_PORT=b"29500"))
+    write("launch", "openmpi", variables(0, OMPI_COMM_WORLD_RANK=b"3", OMPI_COMM_WORLD_SIZE=b"3", MASTER_PORT=b"1"))
+    write("launch", "slurm_step", variables(0, SLURM_PROCID=b"1", SLURM_NTASKS=b"4", SLURM_STEP_ID=b"0", SLURM_STEP_NUM_NODES=b"1", SLURM_LOCALID=b"1", MASTER_PORT=b"99999"))
+    answers = (b"cmd=response_to_init rc=0\n", b"cmd=maxes vallen_max=1024\n", b"cmd=my_kvsname kvsname=k\n", b"cmd=barrier_out\n",
+               b"cmd=get_result rc=0 value=1,127.0.0.1,4000,00c0ffee00c0ffee,boot/net\n", b"cmd=finalize_ack\n")
+    write("launch", "pmi1", variables(1, b"".join(answers)))
+    write("launch", "pmi1_refuses", variables(1, b"".join(answers[:4]) + b"cmd=get_result rc=-1 msg=no\n"))
+    write("launch", "pmi1_endless", variables(1, b"cmd=response_to_init " + b"x" * 3000))
+    write("launch", "slurm_list", variables(2, b"rack[02-04,7]n[1-2]-ib,login", SLURM_STEP_NODELIST=b"n[001-3],m", SLURM_JOB_ID=b"77", SLURM_STEP_ID=b"4294967294"))
+    write("launch", "slurm_brackets", variables(2, b"a[[1-" * 90, SLURM_JOB_NODELIST=b"[", SLURM_JOB_ID=b"-1"))
+
+
+def tunables():
+    def variables(*pairs):
+        return b"".join(bytes([name, len(text)]) + text for name, text in pairs)
+
+    write("tunables", "good", variables((0, b"4096"), (1, b"1024"), (2, b"4"), (3, b"2"), (4, b"tcp"), (5, b"500"), (6, b"here"), (8, b"info")))
+    write("tunables", "not_a_multiple", variables((1, b"1025")))
+    write("tunables", "not_a_power", variables((2, b"6")))
+    write("tunables", "below_zero", variables((3, b"-18446744073709551615")))
+    write("tunables", "words", variables((0, b"4K"), (4, b"pigeon"), (5, b"soon")))
+    write("tunables", "interface", variables((7, b"lo")))
+
+
+for make in (hub, member, join, tcp, shm, tokens, executor, manifest, launch, tunables):
     make()
