@@ -3,30 +3,7 @@
 # JSON; launched ranks; a killed rank; exit codes and one-line errors.
 # ctest: timeout=120
 set -u
-ringzero=${RINGZERO:?set RINGZERO to the program}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-fail() {
-    echo "failed: $*"
-    failed=1
-}
-
-# rows: prints the rows of a table without its header and footer lines.
-rows() { grep -v '^#' "$1"; }
-
-# refused WORDS ARGUMENTS…: exit code 2, nothing on standard output, one line that holds the words.
-refused() {
-    local words=$1 code
-    shift
-    "$ringzero" bench "$@" >"$work/out" 2>"$work/err"
-    code=$?
-    [ $code -eq 2 ] || fail "$*: exit code $code, expected 2"
-    [ ! -s "$work/out" ] || fail "$*: wrote to standard output"
-    [ "$(wc -l <"$work/err")" -eq 1 ] || fail "$*: wrote more or less than 1 line: $(cat "$work/err")"
-    grep -qF -- "$words" "$work/err" || fail "$*: \"$words\" is not in: $(cat "$work/err")"
-}
+. "$(dirname "$0")/harness/program.sh"
 
 # measured ROWS ARGUMENTS…: succeeds, with so many rows of 14 columns, none wrong, bytes as predicted.
 measured() {
@@ -162,23 +139,23 @@ code=$?
 grep -q '^ringzero bench: rank 0/2: --json /dev/full' "$work/err" || fail "a full disk: said $(cat "$work/err")"
 "$ringzero" bench all_reduce -b 1 -e 5 -f 7 >"$work/out" 2>"$work/err" && fail "sizes without an element: exit code 0"
 
-refused 'no collective given'
-refused 'collective is "barrier"' barrier
-refused '-b is 67108864 bytes, expected at most -e, which is 1048576' all_reduce -b 64M -e 1M
-refused '-b is "3X", expected bytes' all_reduce -b 3X
-refused '-b is "-1", expected bytes' all_reduce -b -1
-refused '-e is 8 bytes, expected at least 16' all_gather --ranks 4 -b 1 -e 8
-refused '-n is "0"' all_reduce -n 0
-refused '-d is "fp13"' all_reduce -d fp13
-refused '-o is "minus"' all_reduce -o minus
-refused '--on-death is "pray", expected end or shrink' all_reduce --on-death pray
-refused '--reduce-dtype is "float64", expected own or float32' all_reduce --reduce-dtype float64
-refused '-r is 2, expected a rank below 2' broadcast --ranks 2 -r 2
-refused 'option "-Z"' all_reduce -Z 3
-refused '--json' all_reduce --json "$work/none/file"
+refused 'no collective given' bench
+refused 'collective is "barrier"' bench barrier
+refused '-b is 67108864 bytes, expected at most -e, which is 1048576' bench all_reduce -b 64M -e 1M
+refused '-b is "3X", expected bytes' bench all_reduce -b 3X
+refused '-b is "-1", expected bytes' bench all_reduce -b -1
+refused '-e is 8 bytes, expected at least 16' bench all_gather --ranks 4 -b 1 -e 8
+refused '-n is "0"' bench all_reduce -n 0
+refused '-d is "fp13"' bench all_reduce -d fp13
+refused '-o is "minus"' bench all_reduce -o minus
+refused '--on-death is "pray", expected end or shrink' bench all_reduce --on-death pray
+refused '--reduce-dtype is "float64", expected own or float32' bench all_reduce --reduce-dtype float64
+refused '-r is 2, expected a rank below 2' bench broadcast --ranks 2 -r 2
+refused 'option "-Z"' bench all_reduce -Z 3
+refused '--json' bench all_reduce --json "$work/none/file"
 export WORLD_SIZE=2 RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29999
-refused '--ranks is 3 but WORLD_SIZE is 2' all_reduce --ranks 3
+refused '--ranks is 3 but WORLD_SIZE is 2' bench all_reduce --ranks 3
 unset MASTER_PORT
-refused 'MASTER_PORT' all_reduce
+refused 'MASTER_PORT' bench all_reduce
 
 exit $failed

@@ -3,27 +3,7 @@
 # rank that dies; bad input is one line and 2. Figures are looked at by nobody here.
 # ctest: timeout=120
 set -u
-ringzero=${RINGZERO:?set RINGZERO to the program}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-fail() {
-    echo "failed: $*"
-    failed=1
-}
-
-# refused WORDS ARGUMENTS…: exit code 2, nothing on standard output, one line that holds the words.
-refused() {
-    local words=$1 code
-    shift
-    "$ringzero" link "$@" >"$work/out" 2>"$work/err"
-    code=$?
-    [ $code -eq 2 ] || fail "$*: exit code $code, expected 2"
-    [ ! -s "$work/out" ] || fail "$*: wrote to standard output"
-    [ "$(wc -l <"$work/err")" -eq 1 ] || fail "$*: wrote more or less than 1 line: $(cat "$work/err")"
-    grep -qF -- "$words" "$work/err" || fail "$*: \"$words\" is not in: $(cat "$work/err")"
-}
+. "$(dirname "$0")/harness/program.sh"
 
 for transport in shm tcp; do
     "$ringzero" link --transport $transport -b 7 -e 700000 -f 300 --json "$work/json" >"$work/out" 2>"$work/err" ||
@@ -53,11 +33,11 @@ code=$?
 [ $code -eq 137 ] || fail "a killed rank: exit code $code, expected 137: $(cat "$work/err")"
 grep -qE '^ringzero link: rank [01]/2: .*rank [01] ' "$work/err" || fail "a killed rank: said $(cat "$work/err")"
 
-refused '--ranks is 3, expected 2' --ranks 3
-refused '-b is 0 bytes' -b 0
-refused '-b is 2048 bytes, expected at least 1 and at most -e' -b 2K -e 1K
-refused '-f is "1"' -f 1
-refused 'found "all_reduce"' all_reduce
-refused '--transport is "pigeon"' --transport pigeon
+refused '--ranks is 3, expected 2' link --ranks 3
+refused '-b is 0 bytes' link -b 0
+refused '-b is 2048 bytes, expected at least 1 and at most -e' link -b 2K -e 1K
+refused '-f is "1"' link -f 1
+refused 'found "all_reduce"' link all_reduce
+refused '--transport is "pigeon"' link --transport pigeon
 
 exit $failed

@@ -3,38 +3,7 @@
 # with and without gnuplot, traces whose steps are those of the plan, and plans run in virtual time.
 # ctest: timeout=120
 set -u
-ringzero=${RINGZERO:?set RINGZERO to the program}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-fail() {
-    echo "failed: $*"
-    failed=1
-}
-
-rows() { grep -v '^#' "$1"; }
-
-# run PROGRAM ARGUMENTS…: must succeed; output in $work/out, errors in $work/err.
-run() {
-    "$ringzero" "$@" >"$work/out" 2>"$work/err" || fail "$*: exit code $?: $(cat "$work/out" "$work/err")"
-}
-
-# refused WORDS PROGRAM ARGUMENTS…: exit code 2, one line that holds the words.
-refused() {
-    local words=$1 code
-    shift
-    "$ringzero" "$@" >"$work/out" 2>"$work/err"
-    code=$?
-    [ $code -eq 2 ] || fail "$*: exit code $code, expected 2"
-    [ "$(wc -l <"$work/err")" -eq 1 ] || fail "$*: wrote more or less than 1 line: $(cat "$work/err")"
-    grep -qF -- "$words" "$work/err" || fail "$*: \"$words\" is not in: $(cat "$work/err")"
-}
-
-parses() {
-    command -v python3 >/dev/null || return 0
-    python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$1" || fail "$1 does not parse"
-}
+. "$(dirname "$0")/harness/program.sh"
 
 quick="-n 3 -w 1"
 

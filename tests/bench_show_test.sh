@@ -2,27 +2,7 @@
 # `ringzero show`: the table of 4 ranks is what it should be, other sizes take their forms, errors are one line and 2.
 # ctest: timeout=30
 set -u
-ringzero=${RINGZERO:?set RINGZERO to the program}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-fail() {
-    echo "failed: $*"
-    failed=1
-}
-
-# refused WORDS ARGUMENTS…: exit code 2, nothing on standard output, one line that holds the words.
-refused() {
-    local words=$1 code
-    shift
-    "$ringzero" "$@" >"$work/out" 2>"$work/err"
-    code=$?
-    [ $code -eq 2 ] || fail "$*: exit code $code, expected 2"
-    [ ! -s "$work/out" ] || fail "$*: wrote to standard output"
-    [ "$(wc -l <"$work/err")" -eq 1 ] || fail "$*: wrote more or less than 1 line: $(cat "$work/err")"
-    grep -qF -- "$words" "$work/err" || fail "$*: \"$words\" is not in: $(cat "$work/err")"
-}
+. "$(dirname "$0")/harness/program.sh"
 
 # holds WORDS ARGUMENTS…: succeeds, and one line of the output holds the words.
 holds() {
