@@ -11,12 +11,12 @@
 #include "ring/comm.h"
 #include "ring/exchange.h"
 #include "ring/operation.h"
+#include "ring/slice.h"
 #include "ring/statement.h"
 #include "ring/trace.h"
 #include "verbs/clock.h"
 
-#define SMALLEST_SLICE ((size_t)16 << 10) /* bytes: below, cutting a chunk into slices costs more than it overlaps */
-#define TILE           ((size_t)4 << 10)  /* bytes: a result is still in the first cache when it is copied on */
+#define TILE ((size_t)4 << 10) /* bytes: a result is still in the first cache when it is copied on */
 
 /* ---- how the buffer is cut ---- */
 
@@ -39,13 +39,7 @@ static void cursor_begin(struct cursor *cursor, struct operation *operation, int
     const struct ring_comm *comm = operation->comm;
     size_t element = reduce_partial_bytes(&operation->reduction); /* the widest that travels */
     size_t largest = divide_up(largest_chunk(operation), (size_t)operation->cursor_count);
-    size_t in_flight = comm->config.slot_count / 2;
-
-    size_t bytes = divide_up(largest * element, in_flight); /* a small chunk still overlaps with itself */
-    if (bytes < SMALLEST_SLICE) bytes = SMALLEST_SLICE;
-    if (bytes > comm->config.slot_bytes) bytes = comm->config.slot_bytes;
-    bytes = divide_up(bytes, 64) * 64;
-
+    struct slice_cut cut = slice_cut(largest, element, comm->config.slot_bytes, comm->config.slot_count);
     int root = 0;
     while (comm_rank_at(comm, channel, root) != operation->root) root++;
     *cursor = (struct cursor){
@@ -53,8 +47,8 @@ static void cursor_begin(struct cursor *cursor, struct operation *operation, int
         .plan = plan_make(operation->collective, comm->nranks, comm->position[channel], root),
         .channel = channel,
         .edge_channel = collective_is_on_ring(operation->collective) ? channel : comm_direct_channel(comm),
-        .slice_count = bytes / element,
-        .slices = largest == 0 ? 1 : divide_up(largest, bytes / element),
+        .slice_count = cut.slice_count,
+        .slices = cut.slices,
         .waits_for = -1,
     };
 }

@@ -11,10 +11,10 @@
 #include <stdlib.h>
 
 #include "ring/ring.h"
+#include "ring/slice.h"
 
 #define DEFAULT_SLOT_BYTES ((size_t)256 << 10)
 #define DEFAULT_SLOTS      8
-#define SMALLEST_SLICE     ((size_t)16 << 10) /* as the host executor's */
 #define MOST_ITEMS         4e9
 
 /* One edge: the last slot_count slices on it. */
@@ -248,13 +248,7 @@ static enum status walker_run(struct walker *walker, bool *ran, struct world *wo
 
 /* ---- all of them ---- */
 
-static size_t divide_up(size_t a, size_t b)
-{
-    return (a + b - 1) / b;
-}
-
-/* How the largest chunk is cut: as the host executor cuts it (execute_host.c). A textbook's message is not cut.
- * */
+/* How the largest chunk is cut: as an executor cuts it. A textbook's message is not cut. */
 static void choose_slices(struct world *world)
 {
     const struct simulate_config *config = world->config;
@@ -264,11 +258,9 @@ static void choose_slices(struct world *world)
     size_t slot_bytes = config->slot_bytes > 0 ? config->slot_bytes : DEFAULT_SLOT_BYTES;
     world->slot_count = config->slot_count > 0 ? config->slot_count : DEFAULT_SLOTS;
     world->in_flight = world->slot_count / 2;
-    size_t bytes = divide_up(largest * element, world->in_flight);
-    if (bytes < SMALLEST_SLICE) bytes = SMALLEST_SLICE;
-    if (bytes > slot_bytes) bytes = slot_bytes;
-    world->slice_count = divide_up(bytes, 64) * 64 / element;
-    world->slices = largest == 0 ? 1 : divide_up(largest, world->slice_count);
+    struct slice_cut cut = slice_cut(largest, element, slot_bytes, world->slot_count);
+    world->slice_count = cut.slice_count;
+    world->slices = cut.slices;
     if (config->algorithm == SIMULATE_RING) return;
     world->slice_count = largest > 0 ? largest : 1;
     world->slices = 1;
