@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ring/exchange.h"
+#include "ring/window.h"
 #include "ring/request.h"
 
 static const char *const redop_names[REDOP_COUNT] = {
@@ -134,6 +135,28 @@ enum status ring_all_gather_v(struct span recv, struct span send, const size_t *
     return request_submit(&request, stream);
 }
 
+/* ---- memory ---- */
+
+enum status ring_alloc(struct span *span, size_t bytes, enum memory_tag tag, struct ring_comm *comm)
+{
+    __atomic_store_n(&comm->has_memory, true, __ATOMIC_RELAXED);
+    void *region = comm->book != NULL ? region_alloc(bytes, comm->book) : NULL;
+    if (region == NULL) return memory_alloc(span, bytes, tag, comm->device);
+    *span = span_host(region, bytes);
+    memory_count(comm->device, tag, (int64_t)bytes);
+    return STATUS_OK;
+}
+
+void ring_free(struct span *span, enum memory_tag tag, struct ring_comm *comm)
+{
+    if (span->ptr == NULL || comm->book == NULL || !region_free(span->ptr, comm->book)) {
+        memory_free(span, tag, comm->device);
+        return;
+    }
+    memory_count(comm->device, tag, -(int64_t)span->bytes);
+    *span = (struct span){0};
+}
+
 /* ---- a root ---- */
 
 enum status ring_broadcast(struct span recv, struct span send, size_t count, enum dtype dtype, int root,
@@ -229,7 +252,8 @@ static uint64_t plan_sent_bytes(const struct operation *operation, int rank)
 uint64_t ring_predict_sent_bytes(const struct ring_call *call, int nranks, int rank, const struct ring_comm *comm)
 {
     struct ring_comm described = {.nranks = nranks, .rank = rank, .config = {.exchange_bytes = COMM_EXCHANGE_BYTES}};
-    if (comm != NULL) described.config.exchange_bytes = comm->config.exchange_bytes;
+    if (comm != NULL) described.config = comm->config;
+    described.has_windows = comm != NULL && comm->has_windows;
     int *order = calloc((size_t)nranks, sizeof *order);
     size_t *begins = NULL;
     if (order == NULL || (call->counts != NULL && begins_of(&begins, call->counts, nranks) != STATUS_OK)) abort();
@@ -245,11 +269,14 @@ uint64_t ring_predict_sent_bytes(const struct ring_call *call, int nranks, int r
         .count = begins != NULL ? begins[nranks] : call->count,
         .stride = call->stride != 0 ? call->stride : strided && begins == NULL ? call->count : 0,
         .begins = begins,
+        .has_memory = comm != NULL && comm->has_memory,
         .recv_is_chunk = call->collective == COLLECTIVE_REDUCE_SCATTER,
         .send_is_chunk = call->collective == COLLECTIVE_ALL_GATHER,
     };
-    bool exchanges = !call->grouped && exchange_fits(&operation);
-    uint64_t bytes = exchanges ? exchange_sent_bytes(&operation) : plan_sent_bytes(&operation, rank);
+    bool alone = !call->grouped;
+    uint64_t bytes = alone && exchange_fits(&operation) ? exchange_sent_bytes(&operation)
+                     : alone && window_fits(&operation) ? window_sent_bytes(&operation)
+                                                        : plan_sent_bytes(&operation, rank);
     free(order);
     free(begins);
     return bytes;

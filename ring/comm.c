@@ -12,18 +12,21 @@
 #include <unistd.h>
 
 #include "ring/exchange.h"
+#include "ring/window.h"
 #include "verbs/clock.h"
 #include "verbs/log.h"
 
 #define DEFAULT_SLOT_BYTES ((size_t)256 << 10)
 #define DEFAULT_SLOT_COUNT 8
+#define DEFAULT_WINDOW_BYTES ((size_t)16 << 10)
 #define NO_EXCHANGE        1 /* RINGZERO_EXCHANGE_BYTES 0: a part of no bytes fits, no element does */
 
 /* What a rank says when a communicator opens. */
 struct introduction {
     struct topology_rank rank;
     uint64_t id; /* rank 0's counts */
-    uint64_t slot_bytes, slot_count, exchange_bytes;
+    struct region_offer book; /* pid 0: none */
+    uint64_t slot_bytes, slot_count, exchange_bytes, window_bytes;
     int64_t channels, timeout_ms;
     char transport[16];
 };
@@ -58,6 +61,11 @@ static enum status resolve_config(struct ring_comm *comm, const struct ring_conf
     const char *exchange_text = getenv("RINGZERO_EXCHANGE_BYTES");
     if (exchange_bytes == 0) exchange_bytes = config->exchange_bytes == 0 && exchange_text == NULL ? COMM_EXCHANGE_BYTES : NO_EXCHANGE;
     config->exchange_bytes = exchange_bytes;
+    const char *window_text = getenv("RINGZERO_WINDOW_BYTES");
+    uint64_t window_bytes = config->window_bytes;
+    TRY(tunable_from_environment(&window_bytes, "RINGZERO_WINDOW_BYTES", 0, (uint64_t)1 << 40));
+    if (window_bytes == 0) window_bytes = window_text == NULL ? DEFAULT_WINDOW_BYTES : WINDOW_NONE;
+    config->window_bytes = window_bytes;
     if (slot_bytes == 0) slot_bytes = DEFAULT_SLOT_BYTES;
     if (config->slot_count == 0) config->slot_count = DEFAULT_SLOT_COUNT;
     if (channels == 0) channels = 1;
@@ -106,6 +114,7 @@ static enum status check_agreement(const struct introduction *all, int nranks)
         TRY(compare("RINGZERO_TRANSPORT (--transport)", all[0].transport, all[r].transport, r));
         TRY(compare_number("RINGZERO_SLOT_BYTES", all[0].slot_bytes, all[r].slot_bytes, r));
         TRY(compare_number("RINGZERO_EXCHANGE_BYTES", all[0].exchange_bytes, all[r].exchange_bytes, r));
+        TRY(compare_number("RINGZERO_WINDOW_BYTES", all[0].window_bytes, all[r].window_bytes, r));
         TRY(compare_number("RINGZERO_SLOTS", all[0].slot_count, all[r].slot_count, r));
         TRY(compare_number("RINGZERO_CHANNELS", (uint64_t)all[0].channels, (uint64_t)all[r].channels, r));
         TRY(compare_number("RINGZERO_TIMEOUT_MS", (uint64_t)all[0].timeout_ms, (uint64_t)all[r].timeout_ms, r));
@@ -123,9 +132,11 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
         .slot_bytes = comm->config.slot_bytes,
         .slot_count = comm->config.slot_count,
         .exchange_bytes = comm->config.exchange_bytes,
+        .window_bytes = comm->config.window_bytes,
         .channels = comm->config.channels,
         .timeout_ms = comm->config.timeout_ms,
     };
+    if (comm->book != NULL) mine->book = region_book_offer(comm->book);
     snprintf(mine->transport, sizeof mine->transport, "%s", comm->config.transport);
     if (getrandom(&mine->id, sizeof mine->id, 0) != (ssize_t)sizeof mine->id)
         return FAIL(STATUS_SYSTEM, "getrandom failed");
@@ -137,7 +148,10 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
     TRY(check_agreement(all, comm->nranks));
     TRY(bootstrap_barrier(comm->bootstrap));
     comm->id = all[0].id << 8; /* the low byte tells channels apart */
-    for (int r = 0; r < comm->nranks; r++) comm->ranks[r] = all[r].rank;
+    for (int r = 0; r < comm->nranks; r++) {
+        comm->ranks[r] = all[r].rank;
+        comm->books[r] = all[r].book;
+    }
     return STATUS_OK;
 }
 
@@ -154,10 +168,31 @@ static enum status allocate(struct ring_comm *comm)
     comm->position = calloc(channels, sizeof *comm->position);
     comm->edges = calloc(edge_count(comm), sizeof *comm->edges);
     comm->members = calloc(n, sizeof *comm->members);
-    if (comm->ranks == NULL || comm->order == NULL || comm->position == NULL || comm->edges == NULL || comm->members == NULL)
+    comm->books = calloc(n, sizeof *comm->books);
+    comm->views = calloc(n, sizeof *comm->views);
+    if (comm->books == NULL || comm->views == NULL || comm->ranks == NULL || comm->order == NULL || comm->position == NULL || comm->edges == NULL || comm->members == NULL)
         return FAIL(STATUS_SYSTEM, "no memory for a communicator of %d ranks", comm->nranks);
     for (int r = 0; r < comm->nranks; r++) comm->members[r] = r;
     return STATUS_OK;
+}
+
+/* Before anything is known of others. */
+static bool may_have_windows(const struct ring_comm *comm)
+{
+    bool shares = comm->transport == NULL ? topology_describe_self().shm_works : comm->transport == &transport_shm;
+    return comm->nranks > 1 && comm->config.window_bytes != WINDOW_NONE && shares;
+}
+
+/* From what all ranks have said, so alike on all. */
+static bool can_have_windows(const struct ring_comm *comm)
+{
+    if (comm->nranks < 2 || comm->nranks > WINDOW_MOST_RANKS || comm->config.window_bytes == WINDOW_NONE) return false;
+    for (int r = 0; r < comm->nranks; r++) {
+        const struct transport *transport = comm->transport;
+        if (transport == NULL) transport = topology_transport(&comm->ranks[0], &comm->ranks[r]);
+        if (transport != &transport_shm || comm->books[r].pid == 0) return false;
+    }
+    return true;
 }
 
 static void draw_rings(struct ring_comm *comm)
@@ -175,9 +210,9 @@ static void draw_rings(struct ring_comm *comm)
     }
     if (comm->rank == 0)
         LOG_INFO("ring", "RINGZERO_TRANSPORT %s, RINGZERO_SLOT_BYTES %zu, RINGZERO_SLOTS %llu, RINGZERO_CHANNELS %d, "
-            "RINGZERO_EXCHANGE_BYTES %zu, RINGZERO_TIMEOUT_MS %d", comm->config.transport, comm->config.slot_bytes,
+            "RINGZERO_EXCHANGE_BYTES %zu, RINGZERO_WINDOW_BYTES %zu (%s), RINGZERO_TIMEOUT_MS %d", comm->config.transport, comm->config.slot_bytes,
             (unsigned long long)comm->config.slot_count, comm->config.channels, comm->config.exchange_bytes,
-            comm->config.timeout_ms);
+            comm->config.window_bytes, comm->has_windows ? "in use" : "not in use", comm->config.timeout_ms);
 }
 
 static long ranks_here(const struct ring_comm *comm)
@@ -209,8 +244,10 @@ enum status ring_comm_open(
         status = FAIL(STATUS_SYSTEM, "no memory for %d introductions", comm->nranks);
         goto fail;
     }
+    if (may_have_windows(comm)) TRY_GOTO(region_book_open(&comm->book, comm_stage_bytes(comm), device));
     TRY_GOTO(introduce(comm, all));
     free(all);
+    comm->has_windows = can_have_windows(comm);
     if (ranks_here(comm) > sysconf(_SC_NPROCESSORS_ONLN)) progress_share_cores(comm->progress);
     draw_rings(comm);
     comm->opened = true;
@@ -261,12 +298,16 @@ void ring_comm_close(struct ring_comm *comm)
     if (comm == NULL) return;
     wait_for_all(comm);
     for (size_t i = 0; comm->edges != NULL && i < edge_count(comm); i++) edge_close(comm->edges[i]);
+    for (int r = 0; comm->views != NULL && r < comm->nranks; r++) region_view_close(comm->views[r]);
+    region_book_close(comm->book);
     progress_close(comm->progress);
     pthread_mutex_destroy(&comm->lock);
     free(comm->edges);
     free(comm->position);
     free(comm->order);
     free(comm->members);
+    free(comm->books);
+    free(comm->views);
     free(comm->ranks);
     free(comm);
 }
@@ -292,6 +333,7 @@ static void choose_members(struct ring_comm *comm, const struct split_word *word
     for (int r = 0; r < comm->nranks; r++) {
         if (comm->members[r] == parent->rank) comm->rank = r;
         comm->ranks[r] = parent->ranks[comm->members[r]];
+        comm->books[r] = parent->books[comm->members[r]];
         comm->members[r] = parent->members[comm->members[r]];
     }
 }
@@ -309,6 +351,7 @@ static enum status split_open(
     comm->premul = 1.0;
     comm->reduce_dtype = parent->reduce_dtype;
     comm->progress = progress_share(parent->progress);
+    comm->book = region_book_share(parent->book);
     comm->nranks = parent->nranks; /* room for all */
     enum status status = allocate(comm);
     if (status == STATUS_OK) choose_members(comm, words, parent);
@@ -320,6 +363,7 @@ static enum status split_open(
         ring_comm_close(comm);
         return status;
     }
+    comm->has_windows = can_have_windows(comm);
     draw_rings(comm);
     comm->opened = true;
     *out = comm;

@@ -10,6 +10,7 @@
 #include "ring/ring.h"
 #include "ring/stores.h"
 #include "ring/topology.h"
+#include "verbs/region.h"
 
 #define COMM_EXCHANGE_BYTES ((size_t)16 << 10) /* RINGZERO_EXCHANGE_BYTES, unless it is given */
 
@@ -27,6 +28,11 @@ struct ring_comm {
     int *position;                     /* [channels]: of this rank */
     struct edge **edges;               /* [channels + 2][2 sides][nranks], NULL until opened: the rings', that of */
                                        /* direct plans, and that of exchanges */
+    bool has_windows;                  /* all ranks are on one host and can read one another's regions: alike on all ranks */
+    bool has_memory;                   /* of ring_alloc(), once and for all: in the order of the calls, so alike on all ranks */
+    struct region_book *book;          /* this rank's regions; shared with the parts of this communicator; NULL: none */
+    struct region_offer *books;        /* [nranks] */
+    struct region_view **views;        /* [nranks], NULL until opened */
     struct progress *progress;
     struct trace *trace; /* NULL: nobody watches */
     bool opened;
@@ -58,6 +64,12 @@ static inline int comm_name(const struct ring_comm *comm, int rank) { return com
 
 /* What the low byte of a key means: a channel's edge, or a mailbox of the communicator itself. */
 enum comm_mailbox { COMM_MAILBOX_LEAVE = 0xfe, COMM_MAILBOX_STATEMENT = 0xff };
+
+static inline size_t comm_stage_bytes(const struct ring_comm *comm)
+{
+    size_t bytes = comm->config.slot_bytes * comm->config.slot_count;
+    return bytes < 8192 ? 8192 : bytes;
+}
 
 static inline int comm_direct_channel(const struct ring_comm *comm) { return comm->config.channels; }
 static inline int comm_exchange_channel(const struct ring_comm *comm) { return comm->config.channels + 1; }

@@ -14,6 +14,7 @@
 #include "ring/slice.h"
 #include "ring/statement.h"
 #include "ring/trace.h"
+#include "ring/window.h"
 #include "verbs/clock.h"
 
 #define TILE ((size_t)4 << 10) /* bytes: a result is still in the first cache when it is copied on */
@@ -406,11 +407,13 @@ enum status operation_begin(struct operation *operation)
     operation->begun = true;
     operation->tag = operation_tag(operation);
     statement_remember(operation);
-    return operation->exchanges ? exchange_begin(operation) : begin_plan(operation);
+    if (operation->exchanges) return exchange_begin(operation);
+    return operation->windows ? window_begin(operation) : begin_plan(operation);
 }
 
 void operation_end(struct operation *operation)
 {
+    if (operation->windows) window_end(operation);
     for (int e = 0; e < operation->edge_count; e++) operation->edges[e]->landing = NULL;
     if (operation->edges != NULL && operation->edges != operation->room->edges) free(operation->edges);
     operation->edges = NULL;
@@ -433,5 +436,6 @@ static enum status advance_plan(struct operation *operation, bool *moved, bool *
 
 enum status operation_advance(struct operation *operation, bool *moved, bool *done)
 {
-    return operation->exchanges ? exchange_advance(operation, moved, done) : advance_plan(operation, moved, done);
+    if (operation->exchanges) return exchange_advance(operation, moved, done);
+    return operation->windows ? window_advance(operation, moved, done) : advance_plan(operation, moved, done);
 }

@@ -15,6 +15,7 @@
 
 #include "ring/comm.h"
 #include "ring/exchange.h"
+#include "ring/window.h"
 
 #define COUNT_BITS 23
 
@@ -127,6 +128,10 @@ void operation_describe_wait(char *text, size_t bytes, int *rank, const struct o
     snprintf(text, bytes, "its turn");
     if (operation->begun && operation->exchanges) {
         exchange_describe_wait(text, bytes, rank, operation);
+        return;
+    }
+    if (operation->begun && operation->windows) {
+        window_describe_wait(text, bytes, rank, operation);
         return;
     }
     for (int channel = 0; channel < operation->cursor_count; channel++) {

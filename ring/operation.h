@@ -61,10 +61,44 @@ struct exchange {
     int next_send, next_receive; /* peers served in this phase, counted from the rank behind this one */
 };
 
+/* How far an operation by windows has come: see window.c. */
+#define WINDOW_MOST_RANKS 16
+#define WINDOW_AREAS      4
+
+struct window_peer {
+    const unsigned char *input, *result; /* what is left of the record in hand, */
+    size_t input_left, result_left;      /* in bytes */
+    size_t inputs_seen, results_seen;    /* bytes of the two streams in all records so far */
+    size_t results_kept;
+    bool holds_input, holds_result;      /* the oldest record of its edge is that one, and has yet to be freed */
+};
+
+struct window_area {
+    uint64_t step[WINDOW_MOST_RANKS]; /* of each peer's edge, after the area's last turn was posted */
+};
+
+struct window {
+    struct window_peer peers[WINDOW_MOST_RANKS]; /* by rank */
+    struct window_area areas[WINDOW_AREAS];
+    unsigned char *stage;
+    size_t area_bytes;
+    uint64_t turn;                              /* the next to be staged */
+    uint64_t stage_reference;
+    uint64_t input_reference, result_reference; /* of what others may read where it is; 0: staged */
+    size_t inputs_largest, inputs_posted;       /* bytes of the longest stream of inputs; of each so far */
+    size_t results_posted;
+    size_t reduced;                             /* bytes of the own chunk */
+    size_t own_bytes, own_kept;                 /* of what goes from send to recv on this rank */
+    int next_keep;                              /* whose results are copied next */
+    bool passes_cache;                          /* results go to memory, not into this core's cache */
+    bool ended;                                 /* well: nobody reads this rank's buffers any more */
+};
+
 /* What the caller of progress_run() lends for as long as the operation runs: apart, so that a small operation does not pay for it. */
 struct operation_room {
     struct cursor cursors[RING_MAX_CHANNELS];
     struct edge *edges[2 * RING_MAX_CHANNELS];
+    struct window window;
     char text[STATUS_TEXT_BYTES];
 };
 
@@ -84,6 +118,8 @@ struct operation {
     bool send_is_chunk;    /* send (recv) holds this rank's chunk only, at offset 0 */
     bool recv_is_chunk;
     bool exchanges;        /* small: runs as an exchange, not on the ring */
+    bool has_memory;       /* comm->has_memory when it was called */
+    bool windows;          /* everyone reads from everyone, not on the ring */
     bool slots_are_shared; /* the next rank's core reads the slots that this one writes, */
     bool streaming;        /* with streaming stores */
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ring/exchange.h"
+#include "ring/window.h"
 #include "verbs/clock.h"
 
 _Static_assert(sizeof(struct request) <= STREAM_ARGUMENT_BYTES, "a request fits a stream's call");
@@ -175,8 +176,10 @@ static void operation_make(struct operation *operation, struct operation_room *r
         .recv_is_chunk = request->recv_is_chunk,
         .sequence = request->sequence,
         .group = request->group,
+        .has_memory = request->has_memory,
     };
     operation->exchanges = request->group == 0 && exchange_fits(operation);
+    operation->windows = request->group == 0 && !operation->exchanges && window_fits(operation);
 }
 
 /* The body of every collective, on the caller's thread or a stream's. Small ones are not timed: a clock costs as much as they. */
@@ -302,6 +305,7 @@ enum status request_submit(struct request *request, struct stream *stream)
         return status;
     }
     draw_sequence(request);
+    request->has_memory = __atomic_load_n(&comm->has_memory, __ATOMIC_RELAXED);
     if (__atomic_load_n(&comm->group_open, __ATOMIC_RELAXED)) {
         pthread_mutex_lock(&comm->lock);
         status = group_add(request);

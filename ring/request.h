@@ -19,6 +19,7 @@ struct request {
     bool recv_is_chunk;
     double premul;
     enum reduce_dtype reduce_dtype;
+    bool has_memory; /* comm->has_memory at the time of the call */
     uint64_t sequence;
     uint64_t group;
 };

@@ -67,6 +67,9 @@ struct ring_config {
     uint64_t slot_count;   /* power of two ≥ 2. RINGZERO_SLOTS, 8 */
     size_t exchange_bytes; /* parts up to this size take one or two hops to everyone instead of the ring (exchange.h; at most */
                            /* 16 ranks). 1 for none. RINGZERO_EXCHANGE_BYTES, 16 KiB; 0 there for none */
+    size_t window_bytes;   /* larger operations among ranks of one host (at most 16) read one another's memory instead of passing */
+                           /* slots round the ring, where a rank's chunk has at least this many bytes (window.h). SIZE_MAX for */
+                           /* none. RINGZERO_WINDOW_BYTES, 16 KiB; 0 there for none */
     int channels;          /* rings that share the work, 1 … 16. RINGZERO_CHANNELS, 1 */
     int timeout_ms;        /* without progress. RINGZERO_TIMEOUT_MS, the bootstrap's */
     uint64_t start;        /* first step of each edge's counters: for tests. 0 */
@@ -112,6 +115,16 @@ int ring_comm_nranks(const struct ring_comm *comm);
 /* The tunables in force, and the transport of the edge to the next rank ("self" for one rank alone). */
 const struct ring_config *ring_comm_config(const struct ring_comm *comm);
 const char *ring_comm_transport(const struct ring_comm *comm);
+
+/* Memory that the ranks of this rank's host read in place: collectives on it copy less. Zeroed, aligned to 4096 bytes, counted under
+ * tag; any other memory works too, and gives the same bits, with a copy more. Good for comm and for those split from
+ * it or from which it was split. Where ranks do not share a host, and beyond 63 buffers, it is memory_alloc().
+ * *span is yours until ring_free(), which is due before ring_comm_close() of all these; it accepts a zeroed span.
+ * collective: its place among the calls is the same on all ranks, sizes need not be: from the first one on reductions expect such
+ * memory on all ranks, and two ranks read each other's at once (window.h).
+ * errors: SYSTEM when there is no memory. threads: any. */
+MUST_CHECK enum status ring_alloc(struct span *span, size_t bytes, enum memory_tag tag, struct ring_comm *comm);
+void ring_free(struct span *span, enum memory_tag tag, struct ring_comm *comm);
 
 /* Payload bytes this rank has put on its edges and taken from them, by collective, and time its callers and streams spent
  * inside operations. threads: any. */
@@ -166,7 +179,8 @@ MUST_CHECK enum status ring_all_gather(
     struct span recv, struct span send, size_t count, enum dtype dtype, struct ring_comm *comm, struct stream *stream);
 
 /* recv = root's send. count elements in each; send is looked at on root only. In place: recv == send.
- * cost: n−1 hops, pipelined by slices; count elements sent by every rank but the last. */
+ * cost: n−1 hops, pipelined by slices; count elements sent by every rank but the last. As an exchange or by windows: one hop,
+ * (n−1)·count elements sent by the root. */
 MUST_CHECK enum status ring_broadcast(struct span recv, struct span send, size_t count, enum dtype dtype, int root,
     struct ring_comm *comm, struct stream *stream);
 
@@ -222,7 +236,7 @@ void ring_comm_set_premul(struct ring_comm *comm, double scalar);
  * trains chooses once for all gradients; and of the program, not of the environment, because it decides bits (I2). The same on all
  * ranks, else their next reduction that it concerns ends in DATA.
  * cost: on the ring partial sums have 4 bytes an element instead of 2: all_reduce 3(n−1)/n · count · 2 bytes per rank instead of
- * 2(n−1)/n · count · 2, reduce_scatter and reduce twice as many. Operations small enough for the exchange: not a byte more. */
+ * 2(n−1)/n · count · 2, reduce_scatter and reduce twice as many. Exchanges and windows: not a byte more. */
 void ring_comm_set_reduce_dtype(struct ring_comm *comm, enum reduce_dtype reduce_dtype);
 
 /* Returns (or lets the stream pass) when every rank has entered. */

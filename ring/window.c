@@ -1,0 +1,517 @@
+/* window: see window.h.
+ *
+ * To every peer goes one stream of inputs (its chunk of this rank's buffer: operations that add) and one of results (what is
+ * complete here: the own chunk, the root's buffer), cut into records as it suits who sends; both on one FIFO, told apart by a mark
+ * in the reference. What a rank does, each as far as it can go now:
+ *
+ *   post inputs ──► peers' reduce        post results ──► peers' keep
+ *   reduce      inputs of all peers and the own ──► own chunk in recv
+ *   keep        results of a peer ──► its chunk in recv
+ *   drain       all that was posted has been read: the heads of the FIFOs say so
+ *
+ * The stage is cut into AREAS; a turn fills one, for all peers, and an area is filled again when all have freed its last turn.
+ * Nothing waits in a circle: reducing needs no area (results are staged from recv), results can always be kept, and all ranks
+ * post inputs in the same order. In place nobody overwrites what another has yet to read: a result for some elements exists
+ * only after its owner has read the inputs for them.
+ */
+#include "ring/window.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "ring/comm.h"
+#include "ring/exchange.h"
+#include "ring/trace.h"
+
+#define UNIT           ((size_t)256 << 10) /* bytes: done in one go */
+#define TILE           ((size_t)4 << 10)   /* bytes: sums in the first cache */
+#define SMALLEST_PIECE ((size_t)16 << 10)  /* bytes: below, cutting costs more than it overlaps */
+#define SUM_FACTOR     16                  /* chunks of an all_reduce gain by windows from so many times window_bytes on, staged or not */
+#define CACHE_BYTES    ((size_t)4 << 20)   /* results larger than this are not wanted in this core's cache */
+
+/* ---- what an operation consists of ---- */
+
+static bool adds(const struct operation *operation) { return collective_is_reduction(operation->collective); }
+
+static bool has_results(const struct operation *operation) { return operation->collective != COLLECTIVE_REDUCE_SCATTER; }
+
+/* Whether there are results of this rank. */
+static bool owns(int rank, const struct operation *operation)
+{
+    if (!has_results(operation)) return false;
+    return operation->collective != COLLECTIVE_BROADCAST || rank == operation->root;
+}
+
+static size_t element_bytes(const struct operation *operation) { return dtype_bytes(operation->reduction.dtype); }
+
+static size_t chunk_bytes(int c, const struct operation *operation)
+{
+    size_t begin, count;
+    operation_chunk(&begin, &count, operation, c);
+    return count * element_bytes(operation);
+}
+
+static size_t chunk_offset(int c, const struct operation *operation)
+{
+    size_t begin, count;
+    operation_chunk(&begin, &count, operation, c);
+    return begin * element_bytes(operation);
+}
+
+static size_t largest_chunk_bytes(const struct operation *operation)
+{
+    size_t largest = 0;
+    for (int c = 0; c < operation->reduction.nranks; c++) {
+        size_t bytes = chunk_bytes(c, operation);
+        if (bytes > largest) largest = bytes;
+    }
+    return largest;
+}
+
+/* Bytes of results of `rank`, and of inputs for it. */
+static size_t result_bytes(int rank, const struct operation *operation)
+{
+    return owns(rank, operation) ? chunk_bytes(rank, operation) : 0;
+}
+
+static size_t input_bytes(int rank, const struct operation *operation)
+{
+    return adds(operation) ? chunk_bytes(rank, operation) : 0;
+}
+
+/* Where this rank's results come from, and where those of a rank go. */
+static const unsigned char *result_source(const struct operation *operation)
+{
+    if (!adds(operation)) return operation->send; /* of an all_gather: this rank's chunk */
+    return operation->recv + chunk_offset(operation->comm->rank, operation);
+}
+
+static unsigned char *result_place(int rank, const struct operation *operation)
+{
+    return operation->recv + chunk_offset(rank, operation);
+}
+
+static unsigned char *sum_place(const struct operation *operation)
+{
+    return operation->recv_is_chunk ? operation->recv : result_place(operation->comm->rank, operation);
+}
+
+bool window_fits(const struct operation *operation)
+{
+    const struct ring_comm *comm = operation->comm;
+    if (!comm->has_windows || operation->count == 0) return false;
+    if (operation->reduction.redop == REDOP_PREMUL_SUM) return false; /* every rank has a factor of its own: the ring */
+    size_t largest = largest_chunk_bytes(operation);
+    if (largest < comm->config.window_bytes) return false;
+    bool staged = !operation->has_memory; /* presumably; then two copies instead of the ring's one must be worth it */
+    switch (operation->collective) {
+    case COLLECTIVE_ALL_REDUCE: return largest / SUM_FACTOR >= comm->config.window_bytes ? !staged || comm->nranks > 2 : !staged && comm->nranks > 2;
+    case COLLECTIVE_REDUCE_SCATTER: return !staged;
+    case COLLECTIVE_ALL_GATHER:
+    case COLLECTIVE_BROADCAST: return !staged || comm->nranks > 2;
+    default: return false;
+    }
+}
+
+uint64_t window_sent_bytes(const struct operation *operation)
+{
+    int self = operation->comm->rank, n = operation->comm->nranks;
+    uint64_t bytes = (uint64_t)(n - 1) * result_bytes(self, operation);
+    for (int c = 0; c < n; c++) bytes += c == self ? 0 : input_bytes(c, operation);
+    return bytes;
+}
+
+/* ---- posting ---- */
+
+static int peer_at(int i, const struct operation *operation)
+{
+    return (operation->comm->rank + 1 + i) % operation->comm->nranks;
+}
+
+static struct edge *edge_of(int peer, enum edge_side side, const struct operation *operation)
+{
+    return *comm_edge_place(comm_exchange_channel(operation->comm), side, peer, operation->comm);
+}
+
+static bool all_have_room(const struct operation *operation)
+{
+    for (int i = 0; i < operation->comm->nranks - 1; i++) {
+        struct edge *edge = edge_of(peer_at(i, operation), EDGE_PRODUCER, operation);
+        if (edge->phase != EDGE_READY || fifo_room(&edge->fifo) == 0) return false;
+    }
+    return true;
+}
+
+/* The area of the next turn; NULL: somebody still reads what is in it. */
+static unsigned char *free_area(const struct operation *operation)
+{
+    const struct window *window = &operation->room->window;
+    const struct window_area *area = &window->areas[window->turn % WINDOW_AREAS];
+    for (int i = 0; i < operation->comm->nranks - 1 && window->turn >= WINDOW_AREAS; i++) {
+        struct fifo *fifo = &edge_of(peer_at(i, operation), EDGE_PRODUCER, operation)->fifo;
+        uint64_t head = fifo->step - fifo_unfreed(fifo);
+        if ((int64_t)(head - area->step[i]) < 0) return NULL;
+    }
+    return window->stage + window->turn % WINDOW_AREAS * window->area_bytes;
+}
+
+static void post(struct operation *operation, int i, uint64_t reference, size_t bytes)
+{
+    struct edge *edge = edge_of(peer_at(i, operation), EDGE_PRODUCER, operation);
+    fifo_post_reference(&edge->fifo, bytes, operation->tag, reference);
+    edge_notify(edge);
+    operation->sent_bytes += bytes;
+}
+
+static void end_turn(struct operation *operation)
+{
+    struct window *window = &operation->room->window;
+    for (int i = 0; i < operation->comm->nranks - 1; i++)
+        window->areas[window->turn % WINDOW_AREAS].step[i] = edge_of(peer_at(i, operation), EDGE_PRODUCER, operation)->fifo.step;
+    window->turn++;
+}
+
+/* Small data are cut too, so that one rank reads while another still copies. */
+static size_t piece_bytes(size_t room, size_t total)
+{
+    size_t piece = total / WINDOW_AREAS < SMALLEST_PIECE ? SMALLEST_PIECE : (total / WINDOW_AREAS + 63) / 64 * 64;
+    return piece < room ? piece : room / 64 * 64;
+}
+
+static void copy_to_stage(const struct operation *operation, unsigned char *to, const unsigned char *from, size_t bytes)
+{
+    if (operation->streaming) copy_streaming(to, from, bytes);
+    else copy_plain(to, from, bytes);
+}
+
+/* The next piece of every peer's chunk. */
+static void post_inputs(struct operation *operation, bool *moved)
+{
+    struct window *window = &operation->room->window;
+    if (window->inputs_posted >= window->inputs_largest || !all_have_room(operation)) return;
+    int peers = operation->comm->nranks - 1;
+    unsigned char *area = window->input_reference != 0 ? NULL : free_area(operation);
+    if (window->input_reference == 0 && area == NULL) return;
+    size_t piece = window->inputs_largest;
+    if (area != NULL) piece = piece_bytes(window->area_bytes / (size_t)peers, window->inputs_largest);
+    for (int i = 0; i < peers; i++) {
+        int peer = peer_at(i, operation);
+        size_t bytes = input_bytes(peer, operation), from = chunk_offset(peer, operation) + window->inputs_posted;
+        if (bytes <= window->inputs_posted) continue;
+        bytes = bytes - window->inputs_posted < piece ? bytes - window->inputs_posted : piece;
+        if (area == NULL) {
+            post(operation, i, window->input_reference + from, bytes);
+            continue;
+        }
+        unsigned char *to = area + (size_t)i * piece;
+        copy_to_stage(operation, to, operation->send + from, bytes);
+        if (operation->streaming) streaming_fence();
+        post(operation, i, window->stage_reference + (uint64_t)(to - window->stage), bytes);
+    }
+    if (area != NULL) end_turn(operation);
+    window->inputs_posted += piece;
+    *moved = true;
+}
+
+/* What is complete and not posted yet, to everyone. */
+static void post_results(struct operation *operation, bool *moved)
+{
+    struct window *window = &operation->room->window;
+    size_t ready = adds(operation) ? window->reduced : result_bytes(operation->comm->rank, operation);
+    if (!has_results(operation) || window->results_posted >= ready || !all_have_room(operation)) return;
+    const unsigned char *from = result_source(operation) + window->results_posted;
+    size_t bytes = ready - window->results_posted;
+    uint64_t reference = window->result_reference + window->results_posted;
+    if (window->result_reference == 0) {
+        unsigned char *area = free_area(operation);
+        if (area == NULL) return;
+        size_t piece = piece_bytes(window->area_bytes, result_bytes(operation->comm->rank, operation));
+        if (bytes > piece) bytes = piece;
+        copy_to_stage(operation, area, from, bytes);
+        if (operation->streaming) streaming_fence();
+        reference = window->stage_reference + (uint64_t)(area - window->stage);
+    }
+    for (int i = 0; i < operation->comm->nranks - 1; i++) post(operation, i, reference | REGION_MARK, bytes);
+    if (window->result_reference == 0) end_turn(operation);
+    window->results_posted += bytes;
+    *moved = true;
+}
+
+/* ---- taking ---- */
+
+static void give_back(int peer, const struct operation *operation)
+{
+    struct edge *edge = edge_of(peer, EDGE_CONSUMER, operation);
+    fifo_free(&edge->fifo);
+    edge_notify(edge);
+}
+
+/* More is to come from a peer: what is on its edge beyond that belongs to the next operation. */
+static bool expects(int peer, const struct operation *operation)
+{
+    const struct window_peer *from = &operation->room->window.peers[peer];
+    return from->inputs_seen < input_bytes(operation->comm->rank, operation) ||
+           from->results_seen < result_bytes(peer, operation);
+}
+
+/* The next record of a peer, if the last is used up. An input of an all_reduce that lies in a region need not be held: its owner
+ * stays until it has all results, and so until all inputs have been read. What lies in the stage is held. */
+static enum status take_record(struct operation *operation, int peer, bool *moved)
+{
+    struct window_peer *from = &operation->room->window.peers[peer];
+    struct edge *edge = edge_of(peer, EDGE_CONSUMER, operation);
+    if (from->holds_input || from->holds_result || edge->phase != EDGE_READY || fifo_ready(&edge->fifo) == 0) return STATUS_OK;
+    const struct fifo_record *record = fifo_record(&edge->fifo);
+    bool result = (record->reference & REGION_MARK) != 0;
+    uint64_t reference = record->reference & ~REGION_MARK;
+    size_t bytes = record->bytes;
+    size_t missing = result ? result_bytes(peer, operation) - from->results_seen
+                            : input_bytes(operation->comm->rank, operation) - from->inputs_seen;
+    bool fits = bytes > 0 && bytes <= missing && bytes % element_bytes(operation) == 0 && (result || from->input_left == 0);
+    TRY(operation_check_slice(operation, peer, record->tag, bytes, fits ? bytes : missing));
+    const unsigned char *data;
+    TRY(region_view_find(&data, reference, bytes, operation->comm->views[peer]));
+    if (result) {
+        from->result = data;
+        from->result_left = bytes;
+        from->holds_result = true;
+        from->results_seen += bytes;
+    } else {
+        from->input = data;
+        from->input_left = bytes;
+        from->holds_input = !has_results(operation) || region_is_stage(reference);
+        from->inputs_seen += bytes;
+    }
+    if (!result && !from->holds_input) give_back(peer, operation);
+    operation->received_bytes += bytes;
+    *moved = true;
+    return STATUS_OK;
+}
+
+/* out = the sum of `count` elements that begin `at` bytes into every rank's part, in the order of the ring. In place out is this
+ * rank's part; it is the last to be added. */
+static void reduce_tile(unsigned char *out, const unsigned char *own, size_t at, size_t count, const struct operation *operation)
+{
+    const struct ring_comm *comm = operation->comm;
+    const struct reduction *reduction = &operation->reduction;
+    const struct window_peer *peers = operation->room->window.peers;
+    _Alignas(64) unsigned char sum[2 * TILE]; /* wide ones have 4 bytes for 2 */
+    int last = comm->position[0], n = comm->nranks;
+    const unsigned char *wire = peers[comm_rank_at(comm, 0, (last + 1) % n)].input + at;
+    if (reduce_scales(reduction)) {
+        reduce_scale(sum, wire, count, reduction);
+        wire = sum;
+    }
+    for (int j = 2; j < n; j++) {
+        reduce_combine(sum, wire, peers[comm_rank_at(comm, 0, (last + j) % n)].input + at, count, reduction);
+        wire = sum;
+    }
+    bool wide = reduce_partial_bytes(reduction) != element_bytes(operation);
+    reduce_combine(wide ? sum : out, wire, own, count, reduction);
+    if (reduce_finishes(reduction)) reduce_finish(out, wide ? sum : out, count, reduction);
+}
+
+/* A unit of the own chunk, when all inputs for it are here. */
+static void reduce_unit(struct operation *operation, bool *moved)
+{
+    struct window *window = &operation->room->window;
+    int self = operation->comm->rank, n = operation->comm->nranks;
+    size_t element = element_bytes(operation), bytes = input_bytes(self, operation) - window->reduced;
+    if (bytes > UNIT) bytes = UNIT;
+    for (int r = 0; r < n; r++)
+        if (r != self && window->peers[r].input_left < bytes) bytes = window->peers[r].input_left;
+    if (bytes == 0) return;
+    unsigned char *out = sum_place(operation) + window->reduced;
+    const unsigned char *own = operation->send + chunk_offset(self, operation) + window->reduced;
+    for (size_t at = 0; at < bytes; at += TILE) {
+        size_t tile = bytes - at < TILE ? bytes - at : TILE;
+        reduce_tile(out + at, own + at, at, tile / element, operation);
+    }
+    window->reduced += bytes;
+    for (int r = 0; r < n; r++) {
+        struct window_peer *from = &window->peers[r];
+        if (r == self) continue;
+        from->input += bytes;
+        from->input_left -= bytes;
+        if (from->input_left > 0 || !from->holds_input) continue;
+        from->holds_input = false;
+        give_back(r, operation);
+    }
+    *moved = true;
+}
+
+static void copy_result(const struct operation *operation, unsigned char *to, const unsigned char *from, size_t bytes)
+{
+    if (operation->room->window.passes_cache) copy_streaming(to, from, bytes);
+    else copy_plain(to, from, bytes);
+}
+
+/* A unit of a peer's results, of one after another. */
+static void keep_unit(struct operation *operation, bool *moved)
+{
+    struct window *window = &operation->room->window;
+    int n = operation->comm->nranks;
+    for (int i = 0; i < n - 1; i++) {
+        int peer = peer_at((window->next_keep + i) % (n - 1), operation);
+        struct window_peer *from = &window->peers[peer];
+        if (from->result_left == 0) continue;
+        size_t bytes = from->result_left < UNIT ? from->result_left : UNIT;
+        copy_result(operation, result_place(peer, operation) + from->results_kept, from->result, bytes);
+        from->results_kept += bytes;
+        from->result += bytes;
+        from->result_left -= bytes;
+        window->next_keep = (window->next_keep + i) % (n - 1);
+        *moved = true;
+        if (from->result_left > 0) return;
+        from->holds_result = false;
+        give_back(peer, operation);
+        return;
+    }
+}
+
+/* Out of place, what is complete from the beginning also belongs into the own recv. */
+static void keep_own_unit(struct operation *operation, bool *moved)
+{
+    struct window *window = &operation->room->window;
+    size_t bytes = window->own_bytes - window->own_kept;
+    if (bytes == 0) return;
+    if (bytes > UNIT) bytes = UNIT;
+    copy_result(operation, result_place(operation->comm->rank, operation) + window->own_kept,
+        result_source(operation) + window->own_kept, bytes);
+    window->own_kept += bytes;
+    *moved = true;
+}
+
+/* ---- running ---- */
+
+static enum status open_edge(struct operation *operation, enum edge_side side, int peer)
+{
+    struct ring_comm *comm = operation->comm;
+    struct edge *edge;
+    TRY(comm_edge(&edge, comm_exchange_channel(comm), side, peer, comm));
+    operation->edges[operation->edge_count++] = edge;
+    return STATUS_OK;
+}
+
+static enum status open_peers(struct operation *operation)
+{
+    struct ring_comm *comm = operation->comm;
+    for (int i = 0; i < comm->nranks - 1; i++) {
+        int peer = peer_at(i, operation);
+        if (adds(operation) || owns(comm->rank, operation)) TRY(open_edge(operation, EDGE_PRODUCER, peer));
+        if (!adds(operation) && !owns(peer, operation)) continue;
+        TRY(open_edge(operation, EDGE_CONSUMER, peer));
+        if (comm->views[peer] == NULL) TRY(region_view_open(&comm->views[peer], &comm->books[peer]));
+        region_view_sweep(comm->views[peer]);
+    }
+    return STATUS_OK;
+}
+
+enum status window_begin(struct operation *operation)
+{
+    struct ring_comm *comm = operation->comm;
+    struct window *window = &operation->room->window;
+    memset(window, 0, sizeof *window);
+    operation->edges = operation->room->edges;
+    TRY(open_peers(operation));
+    size_t own = result_bytes(comm->rank, operation), last = chunk_offset(comm->nranks - 1, operation);
+    if (adds(operation)) {
+        window->inputs_largest = largest_chunk_bytes(operation);
+        window->input_reference =
+            region_reference(operation->send, last + chunk_bytes(comm->nranks - 1, operation), comm->book);
+    }
+    if (own > 0) window->result_reference = region_reference(result_source(operation), own, comm->book);
+    if (own > 0 && !adds(operation) && result_source(operation) != result_place(comm->rank, operation)) window->own_bytes = own;
+    TRY(region_stage(&window->stage, comm->book));
+    window->stage_reference = region_reference(window->stage, 1, comm->book);
+    window->area_bytes = comm_stage_bytes(comm) / WINDOW_AREAS / 64 * 64;
+    operation->slots_are_shared = true;
+    pthread_mutex_lock(&comm->lock);
+    operation->streaming =
+        stores_choose(&comm->stores[operation->collective], operation->count * element_bytes(operation));
+    pthread_mutex_unlock(&comm->lock);
+    window->passes_cache = operation->count * element_bytes(operation) > CACHE_BYTES;
+    return STATUS_OK;
+}
+
+/* Everything has come, been added and been kept. */
+static bool has_all(const struct operation *operation)
+{
+    const struct window *window = &operation->room->window;
+    int self = operation->comm->rank;
+    if (window->own_kept < window->own_bytes || window->reduced < input_bytes(self, operation)) return false;
+    for (int r = 0; r < operation->comm->nranks; r++)
+        if (r != self && window->peers[r].results_kept < result_bytes(r, operation)) return false;
+    return true;
+}
+
+/* Everything has been posted, and read by all. */
+static bool is_drained(const struct operation *operation)
+{
+    const struct window *window = &operation->room->window;
+    if (window->inputs_posted < window->inputs_largest) return false;
+    if (window->results_posted < result_bytes(operation->comm->rank, operation)) return false;
+    for (int e = 0; e < operation->edge_count; e++)
+        if (operation->edges[e]->config.side == EDGE_PRODUCER && fifo_unfreed(&operation->edges[e]->fifo) > 0) return false;
+    return true;
+}
+
+/* What was read was what its owner had posted, or this operation has no result either. */
+static enum status check_views(const struct operation *operation)
+{
+    const struct ring_comm *comm = operation->comm;
+    for (int r = 0; r < comm->nranks; r++)
+        if (r != comm->rank && comm->views[r] != NULL && !region_view_holds(comm->views[r]))
+            return FAIL(STATUS_PEER, "rank %d gave up while its memory was being read", comm_name(comm, r));
+    return STATUS_OK;
+}
+
+enum status window_advance(struct operation *operation, bool *moved, bool *done)
+{
+    const struct ring_comm *comm = operation->comm;
+    struct window *window = &operation->room->window;
+    *done = false;
+    for (int e = 0; e < operation->edge_count; e++)
+        if (operation->edges[e]->phase != EDGE_READY) TRY(edge_progress(operation->edges[e], moved));
+    post_inputs(operation, moved);
+    for (int i = 0; i < comm->nranks - 1; i++) {
+        int peer = peer_at(i, operation);
+        if (expects(peer, operation)) TRY(take_record(operation, peer, moved));
+    }
+    reduce_unit(operation, moved);
+    post_results(operation, moved);
+    keep_own_unit(operation, moved);
+    keep_unit(operation, moved);
+    if (!has_all(operation) || !is_drained(operation)) return STATUS_OK;
+    if (window->passes_cache) streaming_fence();
+    TRY(check_views(operation));
+    window->ended = *done = true;
+    return STATUS_OK;
+}
+
+void window_end(struct operation *operation)
+{
+    if (operation->begun && !operation->room->window.ended) region_book_give_up(operation->comm->book);
+}
+
+void window_describe_wait(char *text, size_t bytes, int *rank, const struct operation *operation)
+{
+    const char *what = "to have read for";
+    *rank = peer_at(0, operation);
+    for (int i = operation->comm->nranks - 2; i >= 0; i--) { /* data that are missing come before readers that are slow */
+        int peer = peer_at(i, operation);
+        const struct edge *edge = edge_of(peer, EDGE_PRODUCER, operation);
+        struct fifo fifo = edge != NULL ? edge->fifo : (struct fifo){0};
+        if (edge == NULL || fifo_unfreed(&fifo) == 0) continue;
+        *rank = peer;
+        what = edge->phase != EDGE_READY ? "the connection with" : "its data to be read by";
+    }
+    for (int i = operation->comm->nranks - 2; i >= 0; i--) {
+        int peer = peer_at(i, operation);
+        const struct edge *edge = edge_of(peer, EDGE_CONSUMER, operation);
+        if (!expects(peer, operation)) continue;
+        *rank = peer;
+        what = edge == NULL || edge->phase != EDGE_READY ? "the connection with" : "data from";
+    }
+    snprintf(text, bytes, "%s rank %d (window, shm)", what, comm_name(operation->comm, *rank));
+}

@@ -1,0 +1,267 @@
+/* Windows: large operations in several units and turns of the stage, chunks of different sizes, bytes as predicted; a rank that dies
+ * or gives up while others read its memory; calls that differ; descriptors and memory given back.
+ * ctest: timeout=90
+ *
+ * tests/ring_collectives_test.c holds the bits of windows against the reference; here is what is particular to them.
+ */
+#include <dirent.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ring/ring.h"
+#include "tests/harness/harness.h"
+#include "verbs/clock.h"
+
+#define DEADLINE_MS 5000
+
+static int open_descriptors(void)
+{
+    int count = 0;
+    DIR *directory = opendir("/proc/self/fd");
+    while (readdir(directory) != NULL) count++;
+    closedir(directory);
+    return count;
+}
+
+static void with_comm(struct bootstrap *bootstrap, struct ring_config config, void (*body)(struct ring_comm *, struct device *))
+{
+    struct device *device = NULL;
+    struct ring_comm *comm = NULL;
+    CHECK_OK(device_open(&device, "host"));
+    if (CHECK_OK(ring_comm_open(&comm, &config, bootstrap, device))) body(comm, device);
+    ring_comm_close(comm);
+    struct memory_account account = memory_account_read(device);
+    CHECK(account.now[MEMORY_COMMUNICATION] == 0 && account.now[MEMORY_WORKSPACE] == 0);
+    device_close(device);
+}
+
+/* ---- large, uneven, in both kinds of memory ---- */
+
+/* Sums of these are exact in any order. */
+static int32_t value_at(int rank, size_t i) { return (int32_t)((uint32_t)i * 2654435761u >> 12) + rank * 1000; }
+
+static int32_t sum_at(int n, size_t i)
+{
+    int32_t sum = 0;
+    for (int r = 0; r < n; r++) sum += value_at(r, i);
+    return sum;
+}
+
+struct counted {
+    uint64_t sent, predicted;
+};
+
+static void count_call(struct counted *counted, enum collective collective, size_t count, const size_t *counts, int root,
+    struct ring_comm *comm)
+{
+    struct ring_call call = {.collective = collective, .dtype = DTYPE_INT32, .redop = REDOP_SUM, .root = root, .count = count,
+        .counts = counts};
+    counted->predicted += ring_predict_sent_bytes(&call, ring_comm_nranks(comm), ring_comm_rank(comm), comm);
+}
+
+/* Chunks of very different sizes, an empty one among them. */
+static void run_uneven(int32_t *a, int32_t *b, struct counted *counted, struct ring_comm *comm)
+{
+    int n = ring_comm_nranks(comm), rank = ring_comm_rank(comm);
+    size_t counts[8], begin = 0, all = 0;
+    for (int r = 0; r < n; r++) counts[r] = r == 1 ? 0 : 60000u * (unsigned)r + 30001u;
+    for (int r = 0; r < n; r++) {
+        if (r < rank) begin += counts[r];
+        all += counts[r];
+    }
+    for (size_t i = 0; i < all; i++) a[i] = value_at(rank, i);
+    CHECK_OK(ring_reduce_scatter_v(span_host(b, counts[rank] * 4), span_host(a, all * 4), counts, DTYPE_INT32, REDOP_SUM, comm, NULL));
+    count_call(counted, COLLECTIVE_REDUCE_SCATTER, 0, counts, 0, comm);
+    size_t wrong = 0;
+    for (size_t i = 0; i < counts[rank]; i++) wrong += b[i] != sum_at(n, begin + i);
+    memmove(a, b, counts[rank] * 4);
+    CHECK_OK(ring_all_gather_v(span_host(b, all * 4), span_host(a, counts[rank] * 4), counts, DTYPE_INT32, comm, NULL));
+    count_call(counted, COLLECTIVE_ALL_GATHER, 0, counts, 0, comm);
+    for (size_t i = 0; i < all; i++) wrong += b[i] != sum_at(n, i);
+    CHECK_MSG(wrong == 0, "%zu elements are wrong", wrong);
+}
+
+static void run_large(int32_t *a, int32_t *b, size_t count, struct counted *counted, struct ring_comm *comm)
+{
+    int n = ring_comm_nranks(comm), rank = ring_comm_rank(comm), root = n - 1;
+    size_t wrong = 0;
+    for (size_t i = 0; i < count; i++) a[i] = value_at(rank, i);
+    CHECK_OK(ring_all_reduce(span_host(b, count * 4), span_host(a, count * 4), count, DTYPE_INT32, REDOP_SUM, comm, NULL));
+    CHECK_OK(ring_all_reduce(span_host(a, count * 4), span_host(a, count * 4), count, DTYPE_INT32, REDOP_SUM, comm, NULL));
+    for (int twice = 0; twice < 2; twice++) count_call(counted, COLLECTIVE_ALL_REDUCE, count, NULL, 0, comm);
+    for (size_t i = 0; i < count; i++) wrong += a[i] != sum_at(n, i) || b[i] != a[i];
+    for (size_t i = 0; i < count; i++) a[i] = value_at(rank, i);
+    CHECK_OK(ring_broadcast(span_host(b, count * 4), span_host(a, count * 4), count, DTYPE_INT32, root, comm, NULL));
+    count_call(counted, COLLECTIVE_BROADCAST, count, NULL, root, comm);
+    for (size_t i = 0; i < count; i++) wrong += b[i] != value_at(root, i) || a[i] != value_at(rank, i);
+    CHECK_MSG(wrong == 0, "%zu elements are wrong", wrong);
+}
+
+static void run_kinds(struct ring_comm *comm, struct device *device)
+{
+    enum { COUNT = 1000003 };
+    struct span a, b;
+    for (int kinds = 0; kinds < 4; kinds++) { /* of a and b: plain or of ring_alloc(), on other ranks the other way round */
+        bool first = (kinds + ring_comm_rank(comm)) % 2 != 0, second = (kinds / 2 + ring_comm_rank(comm)) % 2 != 0;
+        CHECK_OK(first ? ring_alloc(&a, COUNT * 4, MEMORY_WORKSPACE, comm) : memory_alloc(&a, COUNT * 4, MEMORY_WORKSPACE, device));
+        CHECK_OK(second ? ring_alloc(&b, COUNT * 4, MEMORY_WORKSPACE, comm) : memory_alloc(&b, COUNT * 4, MEMORY_WORKSPACE, device));
+        CHECK(memory_account_read(device).now[MEMORY_WORKSPACE] == 2 * COUNT * 4);
+        struct span meant;
+        CHECK_OK(ring_alloc(&meant, 1, MEMORY_WORKSPACE, comm)); /* a collective call: by all, whatever else they have */
+        struct ring_counters before = ring_comm_counters(comm), after;
+        struct counted counted = {0};
+        run_large(a.ptr, b.ptr, COUNT, &counted, comm);
+        run_uneven(a.ptr, b.ptr, &counted, comm);
+        after = ring_comm_counters(comm);
+        for (int c = 0; c < COLLECTIVE_COUNT; c++) counted.sent += after.sent_bytes[c] - before.sent_bytes[c];
+        CHECK_MSG(counted.sent == counted.predicted, "%llu bytes sent, %llu predicted", (unsigned long long)counted.sent,
+            (unsigned long long)counted.predicted);
+        first ? ring_free(&a, MEMORY_WORKSPACE, comm) : memory_free(&a, MEMORY_WORKSPACE, device);
+        second ? ring_free(&b, MEMORY_WORKSPACE, comm) : memory_free(&b, MEMORY_WORKSPACE, device);
+        ring_free(&meant, MEMORY_WORKSPACE, comm);
+    }
+}
+
+/* A part of a communicator reads what was allocated on the whole. */
+static void run_split(struct ring_comm *comm, struct device *device)
+{
+    (void)device;
+    enum { COUNT = 50000 };
+    struct ring_comm *part = NULL;
+    struct span x, own;
+    CHECK_OK(ring_comm_split(&part, ring_comm_rank(comm) % 2, 0, comm));
+    CHECK_OK(ring_alloc(&x, COUNT * 4, MEMORY_WORKSPACE, comm));
+    CHECK_OK(ring_alloc(&own, COUNT * 4, MEMORY_WORKSPACE, part));
+    for (int round = 0; round < 3 && part != NULL; round++) {
+        int32_t *to = own.ptr, *from = x.ptr;
+        int n = ring_comm_nranks(part);
+        for (size_t i = 0; i < COUNT; i++) from[i] = value_at(ring_comm_rank(part), i);
+        CHECK_OK(ring_all_reduce(own, x, COUNT, DTYPE_INT32, REDOP_SUM, part, NULL));
+        size_t wrong = 0;
+        for (size_t i = 0; i < COUNT; i++) wrong += to[i] != sum_at(n, i);
+        CHECK_MSG(wrong == 0, "%zu elements are wrong", wrong);
+    }
+    ring_free(&own, MEMORY_WORKSPACE, part);
+    ring_free(&x, MEMORY_WORKSPACE, comm);
+    ring_comm_close(part);
+}
+
+static void large_body(struct bootstrap *bootstrap, void *argument)
+{
+    (void)argument;
+    struct ring_config small_stage = {.transport = "shm", .slot_bytes = 4096, .slot_count = 4, .window_bytes = 1};
+    with_comm(bootstrap, (struct ring_config){.transport = "shm", .window_bytes = 1}, run_kinds);
+    with_comm(bootstrap, small_stage, run_kinds);
+    with_comm(bootstrap, (struct ring_config){.window_bytes = 1}, run_split);
+}
+
+/* ---- a rank gives up, and reuses its memory, before another has read it ---- */
+
+static void give_up(struct ring_comm *comm, struct device *device)
+{
+    (void)device;
+    enum { COUNT = 100000 };
+    struct span x;
+    CHECK_OK(ring_alloc(&x, COUNT, MEMORY_WORKSPACE, comm));
+    bool root = ring_comm_rank(comm) == 0;
+    CHECK_OK(ring_broadcast(x, x, COUNT, DTYPE_UINT8, 0, comm, NULL)); /* everything is connected */
+    memset(x.ptr, root ? 1 : 0, COUNT);
+    if (!root) usleep(900000);
+    enum status status = ring_broadcast(x, x, COUNT, DTYPE_UINT8, 0, comm, NULL);
+    CHECK_MSG(status != STATUS_OK, "%s", root ? "nobody has read it" : "what was read was not what was sent");
+    if (root) {
+        memset(x.ptr, 2, COUNT); /* it is this rank's again */
+        usleep(1200000);
+    }
+    ring_free(&x, MEMORY_WORKSPACE, comm);
+}
+
+static void give_up_body(struct bootstrap *bootstrap, void *argument)
+{
+    (void)argument;
+    with_comm(bootstrap, (struct ring_config){.transport = "shm", .timeout_ms = 300}, give_up);
+}
+
+/* ---- a rank is killed while it reads and is read ---- */
+
+static void *kill_soon(void *argument)
+{
+    usleep(200000);
+    raise(SIGKILL);
+    return argument;
+}
+
+static void operate_until_it_fails(struct ring_comm *comm, struct device *device)
+{
+    (void)device;
+    size_t count = (size_t)3 << 20;
+    struct span x;
+    CHECK_OK(ring_alloc(&x, count * 4, MEMORY_WORKSPACE, comm));
+    pthread_t killer;
+    if (ring_comm_rank(comm) == 2) pthread_create(&killer, NULL, kill_soon, NULL);
+    enum status status = STATUS_OK;
+    int64_t begin = clock_ns();
+    while (status == STATUS_OK && clock_ns() - begin < clock_ms_to_ns(30000)) {
+        status = ring_all_reduce(x, x, count, DTYPE_FLOAT32, REDOP_SUM, comm, NULL);
+        if (status == STATUS_OK) status = ring_broadcast(x, x, count, DTYPE_FLOAT32, 2, comm, NULL);
+    }
+    CHECK_MSG(status == STATUS_PEER || status == STATUS_ABORTED, "%s: %s", status_name(status), status_text());
+    CHECK_MSG(strstr(status_text(), "rank 2") != NULL, "%s", status_text());
+    CHECK(clock_ns() - begin < clock_ms_to_ns(DEADLINE_MS + 5000));
+    ring_free(&x, MEMORY_WORKSPACE, comm);
+}
+
+static void death_body(struct bootstrap *bootstrap, void *argument)
+{
+    (void)argument;
+    with_comm(bootstrap, (struct ring_config){.transport = "shm"}, operate_until_it_fails);
+}
+
+/* ---- calls that differ: in what a window carries, or one a window and the other not ---- */
+
+static void call_differently(struct ring_comm *comm, struct device *device)
+{
+    (void)device;
+    struct span x;
+    CHECK_OK(ring_alloc(&x, 400000, MEMORY_WORKSPACE, comm));
+    bool odd = ring_comm_rank(comm) == 1, far = ring_comm_config(comm)->window_bytes == 5000;
+    size_t count = odd ? far ? 100 : 30001 : 30000;
+    int64_t begin = clock_ns();
+    enum status status = ring_all_reduce(x, x, count, DTYPE_FLOAT32, REDOP_SUM, comm, NULL);
+    CHECK_MSG(status == STATUS_DATA || status == STATUS_ABORTED, "%s: %s", status_name(status), status_text());
+    char mine[32], theirs[32];
+    snprintf(mine, sizeof mine, "(%d float32, sum)", 30000);
+    snprintf(theirs, sizeof theirs, "(%d float32, sum)", far ? 100 : 30001);
+    CHECK_MSG(strstr(status_text(), mine) != NULL && strstr(status_text(), theirs) != NULL, "%s", status_text());
+    CHECK(clock_ns() - begin < clock_ms_to_ns(DEADLINE_MS / 2));
+    ring_free(&x, MEMORY_WORKSPACE, comm);
+}
+
+static void mismatch_body(struct bootstrap *bootstrap, void *argument)
+{
+    (void)argument;
+    with_comm(bootstrap, (struct ring_config){.transport = "shm", .window_bytes = 4000}, call_differently);
+}
+
+static void far_mismatch_body(struct bootstrap *bootstrap, void *argument)
+{
+    (void)argument;
+    with_comm(bootstrap, (struct ring_config){.transport = "shm", .window_bytes = 5000}, call_differently);
+}
+
+int main(void)
+{
+    CHECK(ranks_as_processes(4, DEADLINE_MS, death_body, NULL, 2) == 0);
+    int before = open_descriptors();
+    for (int n = 2; n <= 5; n++) ranks_as_threads(n, 30000, large_body, NULL);
+    CHECK(ranks_as_processes(3, 30000, large_body, NULL, -1) == 0);
+    ranks_as_threads(2, DEADLINE_MS, give_up_body, NULL);
+    ranks_as_threads(3, DEADLINE_MS, mismatch_body, NULL);
+    ranks_as_threads(3, DEADLINE_MS, far_mismatch_body, NULL);
+    CHECK_MSG(open_descriptors() == before, "%d descriptors before, %d after", before, open_descriptors());
+    return test_result();
+}
