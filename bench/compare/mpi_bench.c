@@ -22,6 +22,19 @@ static int operate(const struct sweep_call *call, void *context)
     return code != MPI_SUCCESS;
 }
 
+static float *allocate(size_t bytes, void *context)
+{
+    (void)context;
+    float *buffer = NULL;
+    return MPI_Alloc_mem((MPI_Aint)bytes, MPI_INFO_NULL, &buffer) == MPI_SUCCESS ? buffer : NULL;
+}
+
+static void release(float *buffer, size_t bytes, void *context)
+{
+    (void)bytes, (void)context;
+    if (buffer != NULL) MPI_Free_mem(buffer);
+}
+
 static int maximum(double *value, void *context)
 {
     (void)context;
@@ -31,7 +44,8 @@ static int maximum(double *value, void *context)
 int main(int argc, char **argv)
 {
     struct sweep_options options;
-    struct sweep_peer peer = {.operate = operate, .maximum = maximum, .in_place_part_first = true};
+    struct sweep_peer peer = {.operate = operate, .maximum = maximum, .allocate = allocate, .release = release,
+        .in_place_part_first = true};
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &peer.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &peer.nranks);

@@ -5,6 +5,7 @@
 #   bench/compare/peers.sh [OPTION…]
 #     --ranks "2 4 8"   --transports "shm tcp"   --sizes 8,1K,64K,1M,16M,128M   --modes in,out   --ms 40 (a point)
 #     --collectives all_reduce,reduce_scatter,all_gather,broadcast               --rounds 3
+#     --memory plain (malloc) | own (ring_alloc, MPI_Alloc_mem)
 #     --build DIR (build)   --out FILE (bench/results/peers.md)   --raw FILE (keep the measurements)
 #     --estimate        only say how long it would take
 #   A full run takes about 15 minutes on two cores. For a look: --ranks 2 --sizes 8,64K --rounds 1 --ms 10 --out /tmp/look.md
@@ -15,13 +16,13 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-ranks="2 4 8" transports="shm tcp" sizes=8,1K,64K,1M,16M,128M modes=in,out ms=40 rounds=3
+ranks="2 4 8" transports="shm tcp" sizes=8,1K,64K,1M,16M,128M modes=in,out ms=40 rounds=3 memory=plain
 collectives=all_reduce,reduce_scatter,all_gather,broadcast
 build=$root/build out=$root/bench/results/peers.md raw= estimate=0
 while [ $# -gt 0 ]; do
   case $1 in
   --estimate) estimate=1; shift; continue ;;
-  --ranks | --transports | --sizes | --modes | --ms | --rounds | --collectives | --build | --out | --raw)
+  --ranks | --transports | --sizes | --modes | --ms | --rounds | --collectives | --memory | --build | --out | --raw)
     [ $# -ge 2 ] || { echo "peers.sh: $1 needs a value" >&2; exit 2; }
     declare "${1#--}=$2"
     shift 2
@@ -61,7 +62,7 @@ for mpi in openmpi mpich; do
     { echo "peers.sh: no $mpi: apt-get install openmpi-bin libopenmpi-dev mpich libmpich-dev" >&2; exit 1; }
 done
 
-points=(--collectives "$collectives" --sizes "$sizes" --modes "$modes" --ms "$ms")
+points=(--collectives "$collectives" --sizes "$sizes" --modes "$modes" --ms "$ms" --memory "$memory")
 
 # A program that takes far longer than the others is stopped: MPICH spins while it waits, and with more ranks than
 # cores it may not end within the hour. What it had measured counts; for the rest the other MPI is the better one.
@@ -124,7 +125,7 @@ mkdir -p "$(dirname "$out")"
   echo
   echo "$(date -u +%F), $(nproc) cores ($(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)), $(uname -sr);" \
     "$(mpirun.openmpi --version | head -1), MPICH $(mpichversion | sed -n 's/^MPICH Version:[[:space:]]*//p')." \
-    "$rounds rounds, $ms ms a point, made by \`bench/compare/peers.sh\`."
+    "$rounds rounds, $ms ms a point, $memory memory, made by \`bench/compare/peers.sh\`."
   echo
   awk -f "$here/peers.awk" "$work/raw"
 } >"$out"

@@ -54,11 +54,27 @@ static int maximum(double *value, void *context)
     return 0;
 }
 
+static float *allocate(size_t bytes, void *context)
+{
+    struct ring_peer *peer = context;
+    struct span span;
+    if (complain(ring_alloc(&span, bytes, MEMORY_WORKSPACE, peer->comm))) return NULL;
+    return span.ptr;
+}
+
+static void release(float *buffer, size_t bytes, void *context)
+{
+    struct ring_peer *peer = context;
+    struct span span = span_host(buffer, bytes);
+    ring_free(&span, MEMORY_WORKSPACE, peer->comm);
+}
+
 static int run_rank(const struct bootstrap_config *job, const char *transport, const struct sweep_options *options)
 {
     struct ring_peer ring = {.values = calloc((size_t)job->nranks, sizeof(double))};
     struct sweep_peer peer = {
-        .rank = job->rank, .nranks = job->nranks, .context = &ring, .operate = operate, .maximum = maximum};
+        .rank = job->rank, .nranks = job->nranks, .context = &ring, .operate = operate, .maximum = maximum,
+        .allocate = allocate, .release = release};
     struct ring_config config = {.transport = transport};
     log_set_rank(job->rank, job->nranks);
     int failed = ring.values == NULL || complain(bootstrap_open(&ring.bootstrap, job)) ||

@@ -74,6 +74,7 @@ int sweep_parse(struct sweep_options *options, int argc, char **argv)
         else if (strcmp(argv[i], "--sizes") == 0) wrong = take_list(options, argv[i + 1], take_size);
         else if (strcmp(argv[i], "--modes") == 0) wrong = take_list(options, argv[i + 1], take_mode);
         else if (strcmp(argv[i], "--ms") == 0) options->point_ms = atof(argv[i + 1]);
+        else if (strcmp(argv[i], "--memory") == 0) options->own_memory = strcmp(argv[i + 1], "own") == 0;
     }
     if (!options->in_place && !options->out_of_place) options->in_place = options->out_of_place = true;
     if (wrong == 0 && options->size_count == 0) wrong = refuse("--sizes", "", "a list of sizes");
@@ -209,7 +210,8 @@ int sweep_run(const struct sweep_options *options, const struct sweep_peer *peer
         if (options->sizes[s] > most) most = options->sizes[s];
     most += 64 * (size_t)peer->nranks; /* whole elements of every rank, and a fresh line */
     most = (most + 63) / 64 * 64;
-    float *a = aligned_alloc(64, most), *b = aligned_alloc(64, most);
+    float *a = options->own_memory ? peer->allocate(most, peer->context) : aligned_alloc(64, most);
+    float *b = options->own_memory ? peer->allocate(most, peer->context) : aligned_alloc(64, most);
     int failed = a == NULL || b == NULL;
     if (failed) fprintf(stderr, "sweep: no memory for 2 buffers of %zu bytes\n", most);
     if (!failed) {
@@ -225,7 +227,12 @@ int sweep_run(const struct sweep_options *options, const struct sweep_peer *peer
                 struct sweep_call call = make_call((enum sweep_collective)c, in, options->sizes[s], a, b, peer);
                 failed = sweep_point(&call, options, peer, options->sizes[s]);
             }
-    free(a);
-    free(b);
+    if (options->own_memory) {
+        peer->release(a, most, peer->context);
+        peer->release(b, most, peer->context);
+    } else {
+        free(a);
+        free(b);
+    }
     return failed;
 }

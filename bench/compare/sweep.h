@@ -31,6 +31,9 @@ struct sweep_peer {
     void *context;
     /* 0, or not: then it has said why. */
     int (*operate)(const struct sweep_call *call, void *context);
+    /* Memory for a buffer of the sweep, as this library prefers it (--memory own); NULL: there is none. */
+    float *(*allocate)(size_t bytes, void *context);
+    void (*release)(float *buffer, size_t bytes, void *context);
     /* The largest of all ranks' values, the same on every rank. Also the barrier before a batch. */
     int (*maximum)(double *value, void *context);
 };
@@ -40,10 +43,11 @@ struct sweep_options {
     bool in_place, out_of_place;
     size_t sizes[32];
     int size_count;
+    bool own_memory; /* else from malloc, as most programs have theirs */
     double point_ms; /* about so long each point is measured */
 };
 
-/* Options: --collectives LIST --sizes LIST --modes in,out --ms N. Returns 0, or 2 after a line that says what is wrong. */
+/* Options: --collectives LIST --sizes LIST --modes in,out --ms N --memory plain|own. Returns 0, or 2 after a line that says what is wrong. */
 int sweep_parse(struct sweep_options *options, int argc, char **argv);
 
 /* Returns the program's exit code. collective. */
