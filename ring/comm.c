@@ -19,6 +19,8 @@
 #define DEFAULT_SLOT_BYTES ((size_t)256 << 10)
 #define DEFAULT_SLOT_COUNT 8
 #define DEFAULT_WINDOW_BYTES ((size_t)16 << 10)
+#define CHECK_ROOTS_BYTES  ((size_t)256 << 10)
+#define CHECK_ALL_ROOTS    1
 #define NO_EXCHANGE        1 /* RINGZERO_EXCHANGE_BYTES 0: a part of no bytes fits, no element does */
 
 /* What a rank says when a communicator opens. */
@@ -26,7 +28,7 @@ struct introduction {
     struct topology_rank rank;
     uint64_t id; /* rank 0's counts */
     struct region_offer book; /* pid 0: none */
-    uint64_t slot_bytes, slot_count, exchange_bytes, window_bytes;
+    uint64_t slot_bytes, slot_count, exchange_bytes, window_bytes, check_roots_bytes;
     int64_t channels, timeout_ms;
     char transport[16];
 };
@@ -56,6 +58,11 @@ static enum status resolve_config(struct ring_comm *comm, const struct ring_conf
     TRY(tunable_from_environment(&slot_bytes, "RINGZERO_SLOT_BYTES", 64, (uint64_t)1 << 30));
     TRY(tunable_from_environment(&config->slot_count, "RINGZERO_SLOTS", 2, 1024));
     TRY(tunable_from_environment(&channels, "RINGZERO_CHANNELS", 1, RING_MAX_CHANNELS));
+    if (config->check_roots_bytes == 0) {
+        uint64_t bytes = 0;
+        TRY(tunable_from_environment(&bytes, "RINGZERO_CHECK_ROOTS", 0, UINT64_MAX));
+        config->check_roots_bytes = bytes > 0 ? bytes : getenv("RINGZERO_CHECK_ROOTS") != NULL ? CHECK_ALL_ROOTS : CHECK_ROOTS_BYTES;
+    }
     if (config->transport == NULL) config->transport = getenv("RINGZERO_TRANSPORT");
     if (config->transport == NULL) config->transport = "auto";
     const char *exchange_text = getenv("RINGZERO_EXCHANGE_BYTES");
@@ -116,6 +123,7 @@ static enum status check_agreement(const struct introduction *all, int nranks)
         TRY(compare_number("RINGZERO_EXCHANGE_BYTES", all[0].exchange_bytes, all[r].exchange_bytes, r));
         TRY(compare_number("RINGZERO_WINDOW_BYTES", all[0].window_bytes, all[r].window_bytes, r));
         TRY(compare_number("RINGZERO_SLOTS", all[0].slot_count, all[r].slot_count, r));
+        TRY(compare_number("RINGZERO_CHECK_ROOTS", all[0].check_roots_bytes, all[r].check_roots_bytes, r));
         TRY(compare_number("RINGZERO_CHANNELS", (uint64_t)all[0].channels, (uint64_t)all[r].channels, r));
         TRY(compare_number("RINGZERO_TIMEOUT_MS", (uint64_t)all[0].timeout_ms, (uint64_t)all[r].timeout_ms, r));
     }
@@ -133,6 +141,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
         .slot_count = comm->config.slot_count,
         .exchange_bytes = comm->config.exchange_bytes,
         .window_bytes = comm->config.window_bytes,
+        .check_roots_bytes = comm->config.check_roots_bytes,
         .channels = comm->config.channels,
         .timeout_ms = comm->config.timeout_ms,
     };
@@ -210,9 +219,10 @@ static void draw_rings(struct ring_comm *comm)
     }
     if (comm->rank == 0)
         LOG_INFO("ring", "RINGZERO_TRANSPORT %s, RINGZERO_SLOT_BYTES %zu, RINGZERO_SLOTS %llu, RINGZERO_CHANNELS %d, "
-            "RINGZERO_EXCHANGE_BYTES %zu, RINGZERO_WINDOW_BYTES %zu (%s), RINGZERO_TIMEOUT_MS %d", comm->config.transport, comm->config.slot_bytes,
-            (unsigned long long)comm->config.slot_count, comm->config.channels, comm->config.exchange_bytes,
-            comm->config.window_bytes, comm->has_windows ? "in use" : "not in use", comm->config.timeout_ms);
+            "RINGZERO_EXCHANGE_BYTES %zu, RINGZERO_WINDOW_BYTES %zu (%s), RINGZERO_CHECK_ROOTS %zu, RINGZERO_TIMEOUT_MS %d",
+            comm->config.transport, comm->config.slot_bytes, (unsigned long long)comm->config.slot_count, comm->config.channels,
+            comm->config.exchange_bytes, comm->config.window_bytes, comm->has_windows ? "in use" : "not in use",
+            comm->config.check_roots_bytes, comm->config.timeout_ms);
 }
 
 static long ranks_here(const struct ring_comm *comm)

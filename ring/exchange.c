@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "ring/comm.h"
+#include "ring/roll_call.h"
 #include "ring/trace.h"
 
 enum phase { PHASE_PARTS, PHASE_RESULTS, PHASE_DRAINING };
@@ -78,7 +79,7 @@ static struct part part_for(int to, const struct operation *operation)
     if (operation->exchange.phase == PHASE_RESULTS) return chunk(operation->recv, operation->recv_is_chunk, self, operation);
     switch (operation->collective) {
     case COLLECTIVE_ALL_GATHER: return chunk(operation->send, true, self, operation);
-    case COLLECTIVE_BROADCAST: return whole(operation->send, operation);
+    case COLLECTIVE_BROADCAST: return operation->root == self ? whole(operation->send, operation) : (struct part){NULL, 0};
     default: break;
     }
     return gathers_whole(operation) ? whole(operation->send, operation) : chunk(operation->send, false, to, operation);
@@ -86,6 +87,7 @@ static struct part part_for(int to, const struct operation *operation)
 
 static size_t expected_bytes(int from, const struct operation *operation)
 {
+    if (operation->collective == COLLECTIVE_BROADCAST && operation->root != from) return 0;
     if (operation->collective == COLLECTIVE_BROADCAST || gathers_whole(operation))
         return whole(NULL, operation).bytes;
     bool owners = operation->exchange.phase == PHASE_RESULTS || operation->collective == COLLECTIVE_ALL_GATHER;
@@ -94,14 +96,15 @@ static size_t expected_bytes(int from, const struct operation *operation)
     return count * dtype_bytes(operation->reduction.dtype);
 }
 
+/* A broadcast's other ranks take part in it, too, where roots are checked. */
 static bool sends(const struct operation *operation)
 {
-    return operation->collective != COLLECTIVE_BROADCAST || operation->root == operation->comm->rank;
+    return operation->collective != COLLECTIVE_BROADCAST || operation->root == operation->comm->rank || roll_call_wanted(operation);
 }
 
 static bool receives_from(int peer, const struct operation *operation)
 {
-    return operation->collective != COLLECTIVE_BROADCAST || operation->root == peer;
+    return operation->collective != COLLECTIVE_BROADCAST || operation->root == peer || roll_call_wanted(operation);
 }
 
 static bool has_two_hops(const struct operation *operation)
@@ -186,6 +189,17 @@ static void give_back(struct edge *edge, size_t bytes)
     if (has_lines(edge) && bytes <= EXCHANGE_LINE_BYTES - LINES_HEADER_BYTES) lines_free(&edge->lines);
     else fifo_free(&edge->fifo);
     edge_notify(edge);
+}
+
+bool exchange_tell(struct edge *edge, uint64_t tag) { return try_send(edge, &(struct part){NULL, 0}, tag); }
+
+bool exchange_hear(uint64_t *tag, struct edge *edge)
+{
+    struct arrival arrival;
+    if (!has_arrived(&arrival, edge, 0)) return false;
+    *tag = arrival.tag;
+    give_back(edge, 0);
+    return true;
 }
 
 /* ---- adding ---- */

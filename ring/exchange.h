@@ -1,6 +1,7 @@
 /* exchange: how small operations run: everyone to everyone, in one hop or two instead of the ring's n−1 or 2(n−1).
  *
- *   all_gather, broadcast   one hop: each owner sends its chunk (the root the buffer) to all
+ *   all_gather, broadcast   one hop: each owner sends its chunk (the root the buffer) to all; in a broadcast the others send
+ *                           nothing, but that: so all know that all call the same (roll_call.h)
  *   reduce_scatter          one hop: chunk c of everyone goes to rank c, which adds them
  *   all_reduce, barrier     a few bytes: one hop, everyone sends all of it to all, and everyone adds everything;
  *                           more: two hops, a reduce_scatter and an all_gather, the bytes of the ring
@@ -31,6 +32,10 @@ bool exchange_fits(const struct operation *operation);
 /* As operation_begin() and operation_advance(). */
 MUST_CHECK enum status exchange_begin(struct operation *operation);
 MUST_CHECK enum status exchange_advance(struct operation *operation, bool *moved, bool *done);
+
+/* An empty message on an edge of the exchange's; false: there is no room, nothing has come yet. */
+bool exchange_tell(struct edge *edge, uint64_t tag);
+bool exchange_hear(uint64_t *tag, struct edge *edge);
 
 /* Bytes that operation->comm->rank sends for it. The buffers are not looked at. */
 uint64_t exchange_sent_bytes(const struct operation *operation);

@@ -11,6 +11,7 @@
 #include "ring/comm.h"
 #include "ring/exchange.h"
 #include "ring/operation.h"
+#include "ring/roll_call.h"
 #include "ring/slice.h"
 #include "ring/statement.h"
 #include "ring/trace.h"
@@ -380,10 +381,11 @@ static void offer_landings(struct operation *operation)
 static enum status begin_plan(struct operation *operation)
 {
     struct ring_comm *comm = operation->comm;
-    int most = 2 * comm->nranks;
+    int most = 2 * (comm->nranks + roll_call_rounds(comm->nranks));
     operation->cursor_count = collective_is_on_ring(operation->collective) ? comm->config.channels : 1;
     operation->edges = operation->room->edges;
-    if (!collective_is_on_ring(operation->collective) && most > (int)(sizeof operation->room->edges / sizeof(void *)))
+    if (collective_is_on_ring(operation->collective)) most = 2 * (comm->config.channels + roll_call_rounds(comm->nranks));
+    if (most > OPERATION_ROOM_EDGES)
         operation->edges = calloc((size_t)most, sizeof *operation->edges);
     if (operation->edges == NULL) return FAIL(STATUS_SYSTEM, "no memory for %d edges", most);
     for (int channel = 0; channel < operation->cursor_count; channel++) {
@@ -408,7 +410,8 @@ enum status operation_begin(struct operation *operation)
     operation->tag = operation_tag(operation);
     statement_remember(operation);
     if (operation->exchanges) return exchange_begin(operation);
-    return operation->windows ? window_begin(operation) : begin_plan(operation);
+    TRY(operation->windows ? window_begin(operation) : begin_plan(operation));
+    return roll_call_wanted(operation) ? roll_call_begin(operation) : STATUS_OK;
 }
 
 void operation_end(struct operation *operation)
@@ -423,7 +426,8 @@ void operation_end(struct operation *operation)
 static enum status advance_plan(struct operation *operation, bool *moved, bool *done)
 {
     for (int e = 0; e < operation->edge_count; e++) TRY(edge_progress(operation->edges[e], moved));
-    bool ended = true;
+    bool ended;
+    TRY(roll_call_advance(operation, moved, &ended));
     for (int channel = 0; channel < operation->cursor_count; channel++) {
         struct cursor *cursor = &operation->room->cursors[channel];
         TRY(cursor_advance(operation, cursor, moved));
@@ -434,8 +438,18 @@ static enum status advance_plan(struct operation *operation, bool *moved, bool *
     return STATUS_OK;
 }
 
+/* The roll call's messages are lines, the windows' records: they do not meet on an edge. */
+static enum status advance_windows(struct operation *operation, bool *moved, bool *done)
+{
+    bool called;
+    TRY(roll_call_advance(operation, moved, &called));
+    TRY(window_advance(operation, moved, done));
+    *done = *done && called;
+    return STATUS_OK;
+}
+
 enum status operation_advance(struct operation *operation, bool *moved, bool *done)
 {
     if (operation->exchanges) return exchange_advance(operation, moved, done);
-    return operation->windows ? window_advance(operation, moved, done) : advance_plan(operation, moved, done);
+    return operation->windows ? advance_windows(operation, moved, done) : advance_plan(operation, moved, done);
 }

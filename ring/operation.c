@@ -16,6 +16,7 @@
 #include "ring/comm.h"
 #include "ring/exchange.h"
 #include "ring/window.h"
+#include "ring/roll_call.h"
 
 #define COUNT_BITS 23
 
@@ -130,13 +131,13 @@ void operation_describe_wait(char *text, size_t bytes, int *rank, const struct o
         exchange_describe_wait(text, bytes, rank, operation);
         return;
     }
-    if (operation->begun && operation->windows) {
+    if (operation->begun && operation->windows && !operation->room->window.ended) {
         window_describe_wait(text, bytes, rank, operation);
         return;
     }
     for (int channel = 0; channel < operation->cursor_count; channel++) {
         const struct cursor *cursor = &operation->room->cursors[channel];
-        if (cursor->waits_for < 0) continue;
+        if (cursor->waits_for < 0 || (cursor->wait == CURSOR_DRAINING && roll_call_waits_for(operation) >= 0)) continue;
         const struct edge *edge = cursor->wait == CURSOR_WAITS_DATA ? cursor->consumer : cursor->producer;
         const char *what = edge != NULL && edge->phase != EDGE_READY ? "the connection with"
                            : cursor->wait == CURSOR_WAITS_DATA       ? "data from"
@@ -149,16 +150,21 @@ void operation_describe_wait(char *text, size_t bytes, int *rank, const struct o
             edge != NULL ? edge->transport->name : "no edge");
         return;
     }
+    if (!operation->begun || roll_call_waits_for(operation) < 0) return;
+    *rank = roll_call_waits_for(operation);
+    snprintf(text, bytes, "rank %d to say that it calls the same (roll call %d of %d)", comm_name(operation->comm, *rank),
+        operation->roll_call.round + 1, operation->roll_call.rounds);
 }
 
 /* ---- order ---- */
 
 /* Operations of a communicator run one after another, since they share edges; those of a group only where they share one: rings
- * with rings, direct collectives with all that is direct, sends and receives with those to or from the same peer. */
+ * with rings, those that call the roll, direct collectives with all that is direct, sends and receives with those to or from the same peer. */
 bool operation_must_follow(const struct operation *operation, const struct operation *older)
 {
     if (operation->group == 0 || older->group != operation->group) return true;
     bool ring = collective_is_on_ring(operation->collective), older_ring = collective_is_on_ring(older->collective);
+    if (roll_call_wanted(operation) && roll_call_wanted(older)) return true; /* over the same edges */
     if (ring != older_ring) return false;
     if (!between_two(operation->collective) || !between_two(older->collective)) return true;
     return operation->collective == older->collective && operation->root == older->root;

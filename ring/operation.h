@@ -94,10 +94,17 @@ struct window {
     bool ended;                                 /* well: nobody reads this rank's buffers any more */
 };
 
+/* How far it has heard what the others call: see roll_call.h. */
+struct roll_call {
+    int round, rounds; /* rounds 0: the roll is not called */
+    bool told;         /* in this round */
+};
+
 /* What the caller of progress_run() lends for as long as the operation runs: apart, so that a small operation does not pay for it. */
+#define OPERATION_ROOM_EDGES (2 * RING_MAX_CHANNELS + 8) /* of rings, and of the roll call of 16 ranks */
 struct operation_room {
     struct cursor cursors[RING_MAX_CHANNELS];
-    struct edge *edges[2 * RING_MAX_CHANNELS];
+    struct edge *edges[OPERATION_ROOM_EDGES];
     struct window window;
     char text[STATUS_TEXT_BYTES];
 };
@@ -127,6 +134,7 @@ struct operation {
     uint64_t group;        /* operations of one group run together; 0: alone */
     uint64_t tag;          /* what every slice of it carries: see operation_tag() */
     struct exchange exchange;
+    struct roll_call roll_call;
     int cursor_count;
     struct edge **edges;   /* all that it uses: room->edges, or allocated where those do not suffice */
     int edge_count;

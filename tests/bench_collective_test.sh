@@ -45,6 +45,14 @@ measured 3 reduce_scatter --ranks 3 $quick -b 1 -e 96 -f 2 # of 1, 2, 4, … 64 
 rows "$work/out" | grep -q 'N/A' || fail "-c 0: #wrong is not N/A"
 "$ringzero" bench --help | grep -q 'ringzero bench all_reduce --ranks 4' || fail "--help has no example"
 
+# Several rings: the order of each is told when the communicator opens, and so are the tunables.
+RINGZERO_CHANNELS=3 "$ringzero" bench all_reduce --ranks 3 $quick -b 1M -e 1M --log info >"$work/out" 2>"$work/err" ||
+    fail "3 channels: $(cat "$work/err")"
+for channel in 0 1 2; do
+    grep -q "info ring: channel $channel: ring 0 1 2, next by " "$work/err" || fail "no order of channel $channel: $(cat "$work/err")"
+done
+grep -q 'RINGZERO_CHANNELS 3, .*RINGZERO_CHECK_ROOTS 262144' "$work/err" || fail "no tunables: $(cat "$work/err")"
+
 # 16-bit sums in float32: exact all the same, bytes as predicted, and what they are is said.
 for collective in all_reduce reduce_scatter reduce; do
     "$ringzero" bench $collective --ranks 3 $quick -b 64K -e 96K -f 2 -d half --reduce-dtype float32 -o all >"$work/out" 2>"$work/err" ||

@@ -227,6 +227,85 @@ static void late_body(struct bootstrap *bootstrap, void *argument)
     with_comm(bootstrap, (struct ring_config){.transport = argument}, wait_in_a_group);
 }
 
+/* ---- C4: different roots: no rank is told of success, whoever differs, also where nobody waits for data ---- */
+
+struct roots {
+    enum collective collective;
+    int odd; /* the rank that names another root: itself, or rank 0 */
+    size_t count;
+    struct ring_config config;
+};
+static _Thread_local struct roots roots;
+
+static void call_with_other_roots(struct ring_comm *comm, struct device *device)
+{
+    int rank = ring_comm_rank(comm), n = ring_comm_nranks(comm);
+    int root = rank != roots.odd ? 1 : roots.odd == 1 ? 0 : roots.odd;
+    struct span whole, part;
+    CHECK_OK(memory_alloc(&whole, roots.count * 4 * (size_t)n, MEMORY_WORKSPACE, device));
+    CHECK_OK(memory_alloc(&part, roots.count * 4, MEMORY_WORKSPACE, device));
+    int64_t begin = clock_ns();
+    enum status status = STATUS_OK;
+    if (roots.collective == COLLECTIVE_BROADCAST) status = ring_broadcast(part, part, roots.count, DTYPE_FLOAT32, root, comm, NULL);
+    if (roots.collective == COLLECTIVE_REDUCE)
+        status = ring_reduce(part, part, roots.count, DTYPE_FLOAT32, REDOP_SUM, root, comm, NULL);
+    if (roots.collective == COLLECTIVE_SCATTER) status = ring_scatter(part, whole, roots.count, DTYPE_FLOAT32, root, comm, NULL);
+    if (roots.collective == COLLECTIVE_GATHER) status = ring_gather(whole, part, roots.count, DTYPE_FLOAT32, root, comm, NULL);
+    CHECK_MSG(status == STATUS_DATA || status == STATUS_ABORTED, "%s of %zu, rank %d differs: %s: %s",
+        collective_name(roots.collective), roots.count, roots.odd, status_name(status), status_text());
+    says("all ranks must call");
+    says("root 1");
+    CHECK(clock_ns() - begin < clock_ms_to_ns(DEADLINE_MS));
+    memory_free(&whole, MEMORY_WORKSPACE, device);
+    memory_free(&part, MEMORY_WORKSPACE, device);
+}
+
+static void roots_body(struct bootstrap *bootstrap, void *argument)
+{
+    roots = *(const struct roots *)argument;
+    with_comm(bootstrap, roots.config, call_with_other_roots);
+}
+
+static void check_roots(const char *transport)
+{
+    for (int c = COLLECTIVE_BROADCAST; c <= COLLECTIVE_GATHER; c++)
+        for (int odd = 0; odd < 4; odd++) {
+            struct roots each = {.collective = (enum collective)c, .odd = odd, .count = 100000, .config = {.transport = transport}};
+            ranks_as_threads(4, DEADLINE_MS, roots_body, &each); /* large: as it comes */
+            each.count = odd % 2 == 0 ? 1 : 1000;
+            each.config.check_roots_bytes = 1;
+            ranks_as_threads(4, DEADLINE_MS, roots_body, &each);
+        }
+}
+
+/* Rooted calls among others, checked all: right, and in any order, in groups too. */
+static void roots_agree_body(struct bootstrap *bootstrap, void *argument)
+{
+    struct device *device = NULL;
+    struct ring_comm *comm = NULL;
+    int n = bootstrap_nranks(bootstrap), rank = bootstrap_rank(bootstrap);
+    int32_t x[20] = {0}, y[20], sum;
+    CHECK_OK(device_open(&device, "host"));
+    CHECK_OK(ring_comm_open(&comm, &(struct ring_config){.transport = argument, .check_roots_bytes = 1}, bootstrap, device));
+    struct span one = span_host(&sum, 4), all = span_host(x, 4 * (size_t)n), out = span_host(y, 4);
+    for (int i = 0; i < 60; i++) {
+        int root = i % n;
+        sum = rank + i;
+        bool grouped = i % 5 == 4;
+        if (grouped) CHECK_OK(ring_group_begin(comm));
+        CHECK_OK(ring_gather(all, one, 1, DTYPE_INT32, root, comm, NULL));
+        CHECK_OK(ring_reduce(out, one, 1, DTYPE_INT32, REDOP_SUM, root, comm, NULL));
+        if (grouped) CHECK_OK(ring_group_end(comm, NULL));
+        for (int r = 0; r < n && rank == root; r++) CHECK(x[r] == r + i);
+        CHECK_OK(ring_scatter(one, all, 1, DTYPE_INT32, root, comm, NULL));
+        CHECK(sum == rank + i);
+        CHECK_OK(ring_broadcast(out, out, 1, DTYPE_INT32, root, comm, NULL));
+        CHECK(y[0] == n * (n - 1) / 2 + n * i);
+    }
+    ring_comm_close(comm);
+    device_close(device);
+}
+
 /* ---- a rank that does not come: a timeout that names it ---- */
 
 static void wait_in_vain(struct ring_comm *comm, struct device *device)
@@ -318,6 +397,8 @@ int main(void)
         test_odd_calls(names[t]);
         ranks_as_threads(3, DEADLINE_MS, group_body, names[t]);
         ranks_as_threads(3, DEADLINE_MS, late_body, names[t]);
+        check_roots(names[t]);
+        for (int n = 2; n <= 20; n += n < 5 ? 1 : 7) ranks_as_threads(n, DEADLINE_MS, roots_agree_body, names[t]);
         ranks_as_threads(3, DEADLINE_MS, timeout_body, names[t]);
         ranks_as_threads(2, DEADLINE_MS, two_comms_body, names[t]);
     }

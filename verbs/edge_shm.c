@@ -177,16 +177,16 @@ static enum status shm_connect_producer(struct edge *edge, const struct shm_offe
             strerror(errno));
     struct stat file;
     if (fstat(shm->fd, &file) != 0 || file.st_size != (off_t)shm->bytes)
-        return FAIL(STATUS_DATA, "%s of rank %d holds %lld bytes, expected %zu: ranks that do not share a process table need "
-            "--transport tcp", path, edge->config.peer, (long long)file.st_size, shm->bytes);
+        return FAIL(STATUS_PEER, "%s of rank %d holds %lld bytes, expected %zu: it has closed its memory; ranks that do not share a "
+            "process table need --transport tcp", path, edge->config.peer, (long long)file.st_size, shm->bytes);
     TRY(map_segment(shm, &edge->config));
     close(shm->fd);
     shm->fd = -1;
 
     const struct segment_head *head = (const struct segment_head *)shm->segment;
     if (head->magic != SEGMENT_MAGIC || head->nonce != offer.nonce)
-        return FAIL(STATUS_DATA, "%s is not the segment that rank %d offered (nonce %llx, expected %llx): ranks that do not "
-            "share a process table need --transport tcp", path, edge->config.peer,
+        return FAIL(STATUS_PEER, "%s is not the segment that rank %d offered (nonce %llx, expected %llx): it has closed its memory; "
+            "ranks that do not share a process table need --transport tcp", path, edge->config.peer,
             (unsigned long long)head->nonce, (unsigned long long)offer.nonce);
     fifo_map(edge, shm->segment);
     edge->fifo.seen = edge->config.start;
