@@ -140,10 +140,15 @@ enum status ring_all_gather_v(struct span recv, struct span send, const size_t *
 enum status ring_alloc(struct span *span, size_t bytes, enum memory_tag tag, struct ring_comm *comm)
 {
     __atomic_store_n(&comm->has_memory, true, __ATOMIC_RELAXED);
-    void *region = comm->book != NULL ? region_alloc(bytes, comm->book) : NULL;
-    if (region == NULL) return memory_alloc(span, bytes, tag, comm->device);
+    *span = (struct span){0};
+    if (comm->book == NULL) return memory_alloc(span, bytes, tag, comm->device);
+    TRY(memory_reserve(comm->device, tag, bytes));
+    void *region = region_alloc(bytes, comm->book);
+    if (region == NULL) {
+        memory_count(comm->device, tag, -(int64_t)bytes);
+        return memory_alloc(span, bytes, tag, comm->device);
+    }
     *span = span_host(region, bytes);
-    memory_count(comm->device, tag, (int64_t)bytes);
     return STATUS_OK;
 }
 

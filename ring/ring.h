@@ -126,7 +126,7 @@ const char *ring_comm_transport(const struct ring_comm *comm);
  * ring_comm_shrink(): copy out what is to outlive them. It accepts a zeroed span.
  * collective: its place among the calls is the same on all ranks, sizes need not be: from the first one on reductions expect such
  * memory on all ranks, and two ranks read each other's at once (window.h).
- * errors: SYSTEM when there is no memory. threads: any. */
+ * errors: SYSTEM when there is no memory, or the device's limit leaves no room. threads: any. */
 MUST_CHECK enum status ring_alloc(struct span *span, size_t bytes, enum memory_tag tag, struct ring_comm *comm);
 void ring_free(struct span *span, enum memory_tag tag, struct ring_comm *comm);
 

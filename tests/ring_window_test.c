@@ -111,6 +111,10 @@ static void run_kinds(struct ring_comm *comm, struct device *device)
         CHECK_OK(second ? ring_alloc(&b, COUNT * 4, MEMORY_WORKSPACE, comm) : memory_alloc(&b, COUNT * 4, MEMORY_WORKSPACE, device));
         CHECK(memory_account_read(device).now[MEMORY_WORKSPACE] == 2 * COUNT * 4);
         struct span meant;
+        device_limit(device, 3 * COUNT * 4); /* also of what the others may read */
+        CHECK_STATUS(ring_alloc(&meant, 2 * COUNT * 4, MEMORY_WORKSPACE, comm), STATUS_SYSTEM);
+        CHECK(meant.ptr == NULL && memory_account_read(device).now[MEMORY_WORKSPACE] == 2 * COUNT * 4);
+        device_limit(device, 0);
         CHECK_OK(ring_alloc(&meant, 1, MEMORY_WORKSPACE, comm)); /* a collective call: by all, whatever else they have */
         struct ring_counters before = ring_comm_counters(comm), after;
         struct counted counted = {0};

@@ -187,17 +187,24 @@ uint64_t region_reference(const void *ptr, size_t bytes, struct region_book *boo
     return reference;
 }
 
+/* Under the lock. */
+static enum status stage_allocate(struct region_book *book)
+{
+    TRY(memory_reserve(book->device, MEMORY_COMMUNICATION, book->stage_bytes));
+    if (fallocate(book->fd, 0, (off_t)PAGE, (off_t)whole_pages(book->stage_bytes)) != 0) {
+        memory_count(book->device, MEMORY_COMMUNICATION, -(int64_t)book->stage_bytes);
+        return FAIL(STATUS_SYSTEM, "cannot allocate %zu bytes of shared memory to stage data in: %s; lower "
+            "RINGZERO_SLOT_BYTES or RINGZERO_SLOTS, or set RINGZERO_WINDOW_BYTES to 0", book->stage_bytes, strerror(errno));
+    }
+    book->stage_in_use = true;
+    return STATUS_OK;
+}
+
 enum status region_stage(unsigned char **stage, struct region_book *book)
 {
     enum status status = STATUS_OK;
     pthread_mutex_lock(&book->lock);
-    if (!book->stage_in_use && fallocate(book->fd, 0, (off_t)PAGE, (off_t)whole_pages(book->stage_bytes)) != 0)
-        status = FAIL(STATUS_SYSTEM, "cannot allocate %zu bytes of shared memory to stage data in: %s; lower "
-            "RINGZERO_SLOT_BYTES or RINGZERO_SLOTS, or set RINGZERO_WINDOW_BYTES to 0", book->stage_bytes, strerror(errno));
-    if (status == STATUS_OK && !book->stage_in_use) {
-        book->stage_in_use = true;
-        memory_count(book->device, MEMORY_COMMUNICATION, (int64_t)book->stage_bytes);
-    }
+    if (!book->stage_in_use) status = stage_allocate(book);
     pthread_mutex_unlock(&book->lock);
     *stage = book->stage;
     return status;
