@@ -1,43 +1,32 @@
 #!/bin/bash
 # `ringzero plan` from outside: its JSON beside the ledger of `ringzero train`, --memory to the byte, --paper, bad options.
 # ctest: timeout=120
-program=${RINGZERO:?path of the program}
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failures=0
+set -u
+. "$(dirname "$0")/harness/program.sh"
 
-fail() {
-    echo "failed: $*"
-    failures=$((failures + 1))
-}
-
-# expect CODE WORD… -- COMMAND…: the exit code, and each word on standard output or error
-expect() {
-    local code=$1 words=()
-    shift
+# says WORD… -- ARGUMENTS…: succeeds, and the output holds each word
+says() {
+    local words=()
     while [ "$1" != -- ]; do words+=("$1"); shift; done
     shift
-    timeout 20 "$@" >"$dir/out" 2>&1
-    local found=$?
-    [ $found -eq "$code" ] || { fail "exit code $found, expected $code: $*"; cat "$dir/out"; }
+    run "$@"
     for word in "${words[@]}"; do
-        grep -qF -- "$word" "$dir/out" || { fail "\"$word\" not found in the output of: $*"; cat "$dir/out"; }
+        grep -qF -- "$word" "$work/out" || fail "\"$word\" not found in the output of: $*: $(cat "$work/out")"
     done
 }
 
 # planned KEY [LINE], predicted KEY, measured KEY: numbers of the files "plan" and "train"; nothing where the key is not
-planned() { sed -n "${2:-1}p" "$dir/plan" | sed -n "s/.*\"$1\":\([a-z0-9]*\)[,}].*/\1/p"; }
-predicted() { sed -n "s/.*\"$1\":{\"measured\":[0-9]*,\"predicted\":\([0-9]*\)}.*/\1/p" "$dir/train"; }
-measured() { sed -n "s/.*\"$1\":{\"measured\":\([0-9]*\),.*/\1/p" "$dir/train"; }
+planned() { sed -n "${2:-1}p" "$work/plan" | sed -n "s/.*\"$1\":\([a-z0-9]*\)[,}].*/\1/p"; }
+predicted() { sed -n "s/.*\"$1\":{\"measured\":[0-9]*,\"predicted\":\([0-9]*\)}.*/\1/p" "$work/train"; }
+measured() { sed -n "s/.*\"$1\":{\"measured\":\([0-9]*\),.*/\1/p" "$work/train"; }
 
-for ((i = 0; i < 800; i++)); do echo "the ring sends chunk $((i * 7 % 11)) to every rank"; done >"$dir/text"
+for ((i = 0; i < 800; i++)); do echo "the ring sends chunk $((i * 7 % 11)) to every rank"; done >"$work/text"
 
 # ---- the numbers of a run: two steps of ten, so that no validation is among them ----
-run="--layers 2 --heads 2 --channels 36 --positions 16 --batch 2"
+shape="--layers 2 --heads 2 --channels 36 --positions 16 --batch 2"
 compare() {
-    "$program" plan $run "$@" --json "$dir/plan" >/dev/null || fail "plan $*"
-    timeout 20 "$program" train $run "$@" --data "$dir/text" --steps 10 --stop-at 2 --validate-every 0 --json "$dir/train" \
-        >"$dir/out" 2>&1 || { fail "train $*"; cat "$dir/out"; }
+    run plan $shape "$@" --json "$work/plan"
+    run train $shape "$@" --data "$work/text" --steps 10 --stop-at 2 --validate-every 0 --json "$work/train"
     for tag in weights gradients optimizer activations checkpoints gathered workspace; do
         [ "$(planned ${tag}_held)" = "$(predicted ${tag}_held)" ] ||
             fail "$*: ${tag}_held is $(planned ${tag}_held), train predicts $(predicted ${tag}_held)"
@@ -48,7 +37,7 @@ compare() {
             fail "$*: ${collective}_sent is $(planned ${collective}_sent), train predicts ${two:-0} in two steps"
     done
     for key in paper_bytes formula_bytes; do
-        local found=$(sed -n "s/.*\"$key\":\([0-9]*\),.*/\1/p" "$dir/train")
+        local found=$(sed -n "s/.*\"$key\":\([0-9]*\),.*/\1/p" "$work/train")
         [ $((2 * $(planned $key) - found)) -le 1 ] && [ $((found - 2 * $(planned $key))) -le 1 ] || # each is rounded
             fail "$*: $key is $(planned $key), train says $found in two steps"
     done
@@ -66,60 +55,56 @@ about=$(planned communication_held) held=$(measured communication_held)
     fail "communication is planned as about $about bytes, but $held are held"
 
 # ---- all stages, side by side ----
-expect 0 "stage 0" "stage 3" "Ψ = 124.44 M" "2 + 2.67" -- "$program" plan --model gpt2-124m --ranks 8 --json "$dir/plan"
-[ "$(wc -l <"$dir/plan")" -eq 4 ] || fail "expected four objects, one per stage"
+says "stage 0" "stage 3" "Ψ = 124.44 M" "2 + 2.67" -- plan --model gpt2-124m --ranks 8 --json "$work/plan"
+[ "$(wc -l <"$work/plan")" -eq 4 ] || fail "expected four objects, one per stage"
 for key in model layers ranks stage dtype gradient_dtype batch seq accumulate shard_group checkpoint_activations parameters \
     padded held_sum formula_held sent_sum paper_psi paper_bytes formula_psi formula_bytes wire scalars_sent memory fits largest_layers largest_batch; do
-    [ "$(grep -c "\"$key\":" "$dir/plan")" -eq 4 ] || fail "key $key is not in every object"
+    [ "$(grep -c "\"$key\":" "$work/plan")" -eq 4 ] || fail "key $key is not in every object"
 done
 [ "$(planned stage 3)$(planned fits 3)" = 2null ] || fail "the third object is not of stage 2, or has a memory"
 
 # ---- memory: to the byte ----
 sum=$(planned held_sum 1)
-expect 0 "it fits" yes no -- "$program" plan --model gpt2-124m --ranks 8 --memory "$sum" --stage 0 --json "$dir/plan"
-[ "$(planned fits)$(planned largest_layers)$(planned largest_batch)" = true128 ] || fail "it does not fit exactly: $(cat "$dir/plan")"
-expect 0 no -- "$program" plan --model gpt2-124m --ranks 8 --memory $((sum - 1)) --stage 0 --json "$dir/plan"
-[ "$(planned fits)$(planned largest_layers)$(planned largest_batch)" = false117 ] || fail "it fits: $(cat "$dir/plan")"
-expect 0 none -- "$program" plan --memory 1K
+says "it fits" yes -- plan --model gpt2-124m --ranks 8 --memory "$sum" --stage 0 --json "$work/plan"
+[ "$(planned fits)$(planned largest_layers)$(planned largest_batch)" = true128 ] || fail "it does not fit exactly: $(cat "$work/plan")"
+says "it fits" -- plan --model gpt2-124m --ranks 8 --memory $((sum - 1)) --stage 0 --json "$work/plan"
+[ "$(planned fits)$(planned largest_layers)$(planned largest_batch)" = false117 ] || fail "it fits: $(cat "$work/plan")"
+says none -- plan --memory 1K
 
 # ---- a limit on a run: what the plan says it holds is enough, and half of it is not ----
-"$program" plan $run --ranks 2 --stage 1 --json "$dir/plan" >/dev/null
+run plan $shape --ranks 2 --stage 1 --json "$work/plan"
 small=$(($(planned held_sum) - $(planned communication_held)))
-limited="train $run --ranks 2 --stage 1 --data $dir/text --steps 2 --validate-every 0"
-expect 0 "OK" -- "$program" $limited --memory-limit $((small + 2 * about))
-expect 1 "rank 0/2: " "rank 1/2: " "bytes more" "limit of $((small / 2))" -- "$program" $limited --memory-limit $((small / 2))
-[ "$(grep -c "ringzero train: rank" "$dir/out")" -eq 2 ] || { fail "expected a line from each rank"; cat "$dir/out"; }
+limited="train $shape --ranks 2 --stage 1 --data $work/text --steps 2 --validate-every 0"
+says "OK" -- $limited --memory-limit $((small + 2 * about))
+"$ringzero" $limited --memory-limit $((small / 2)) >"$work/out" 2>"$work/err"
+[ $? -eq 1 ] && [ "$(grep -c "^ringzero train: rank [01]/2: .* bytes more, but .* limit of $((small / 2)) " "$work/err")" -eq 2 ] ||
+    fail "expected exit code 1 and a line from each rank: $(cat "$work/err")"
 
 # ---- the paper ----
-expect 0 "31.41 (31.4)" "16.64 (16.6)" "1.88 (1.88)" "0.12 (0.12)" "2013.67" "60.40 GB" "24.00 GB" "3.30" "3.51" -- \
-    "$program" plan --paper --json "$dir/paper"
-[ "$(grep -c '"stage":' "$dir/paper")" -eq 54 ] && [ "$(grep -c '"figure":' "$dir/paper")" -eq 9 ] ||
+says "31.41 (31.4)" "16.64 (16.6)" "1.88 (1.88)" "0.12 (0.12)" "2013.67" "60.40 GB" "24.00 GB" "3.30" "3.51" -- \
+    plan --paper --json "$work/paper"
+[ "$(grep -c '"stage":' "$work/paper")" -eq 54 ] && [ "$(grep -c '"figure":' "$work/paper")" -eq 9 ] ||
     fail "expected 54 cells and 9 figures in JSON"
-grep -qF '{"parameters":7500000000,"ranks":64,"stage":1,"gb":31.4062,"paper_gb":31.4}' "$dir/paper" || fail "the cell of 7.5B at 64"
+grep -qF '{"parameters":7500000000,"ranks":64,"stage":1,"gb":31.4062,"paper_gb":31.4}' "$work/paper" || fail "the cell of 7.5B at 64"
 
 # ---- bad options: one line, exit code 2 ----
-refused() {
-    expect 2 "ringzero plan: " "$@"
-    [ "$(wc -l <"$dir/out")" -eq 1 ] || { fail "expected one line for: $*"; cat "$dir/out"; }
-}
-refused "--stage" 0 3 -- "$program" plan --stage 4
-refused "--model" giant nano gpt2-124m -- "$program" plan --model giant
-refused "shard group is 3" 8 -- "$program" plan --ranks 8 --shard-group 3
-refused "heads is 3" -- "$program" plan --heads 3
-refused "seq is 129" 128 -- "$program" plan --seq 129
-refused "--dtype" int8 bfloat16 -- "$program" plan --dtype int8
-refused "gradient dtype" -- "$program" plan --gradient-dtype bfloat16
-refused "--checkpoint-activations" some none full -- "$program" plan --checkpoint-activations some
-refused "--memory" lots -- "$program" plan --memory lots
-refused "--memory is 0" -- "$program" plan --memory 0
-refused "stage 1" -- "$program" plan --stage 1 --unsharded-accumulation
-refused "broadcast" -- "$program" plan --stage 2 --gather broadcast
-refused "reckoned" -- "$program" plan --layers 2000000000
-refused "reckoned" -- "$program" plan --channels 2000000000 --heads 1
-refused "\"nano\"" -- "$program" plan nano
-refused "--json" -- "$program" plan --json "$dir/none/file"
-expect 0 "--memory" "--paper" "Examples:" gpt2-1558m -- "$program" plan --help
-expect 0 "plan" -- "$program" --help
+refused '--stage is "4", expected a whole number from 0 to 3' plan --stage 4
+refused 'model is "giant"; expected one of: nano, mini, gpt2-124m' plan --model giant
+refused "shard group is 3, expected a divisor of the 8 ranks" plan --ranks 8 --shard-group 3
+refused "heads is 3" plan --heads 3
+refused "seq is 129, expected at most 128" plan --seq 129
+refused '--dtype is "int8", expected float32, bfloat16 or float16' plan --dtype int8
+refused "gradient dtype" plan --gradient-dtype bfloat16
+refused '--checkpoint-activations is "some", expected none or full' plan --checkpoint-activations some
+refused '--memory is "lots", expected bytes' plan --memory lots
+refused "--memory is 0" plan --memory 0
+refused "stage 1" plan --stage 1 --unsharded-accumulation
+refused "broadcast" plan --stage 2 --gather broadcast
+refused "reckoned" plan --layers 2000000000
+refused "reckoned" plan --channels 2000000000 --heads 1
+refused "\"nano\"" plan nano
+refused "--json" plan --json "$work/none/file"
+says "--memory" "--paper" "Examples:" gpt2-1558m -- plan --help
+says "plan" -- --help
 
-[ $failures -eq 0 ] && echo "all passed"
-exit $((failures != 0))
+exit $failed

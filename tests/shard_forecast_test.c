@@ -282,6 +282,23 @@ static void test_largest(void)
     }
 }
 
+/* 13 · 37 elements are no whole cache lines: depth is no straight line, and every answer is still exact. */
+static void test_largest_of_odd_sizes(void)
+{
+    struct forecast_config config = {.train = train_config_default(), .nranks = 3};
+    config.train.model = (struct gpt2_config){
+        .max_t = 13, .vocab = 101, .layers = 1, .heads = 1, .channels = 37};
+    config.train.batch = 1;
+    for (int layers = 1; layers <= 64; layers++)
+        for (int off = -1; off <= 1; off++) {
+            int found;
+            uint64_t memory = held_with(config, layers, 1) + (uint64_t)off;
+            CHECK_OK(forecast_largest_layers(&found, memory, &config));
+            CHECK_MSG(found == (off < 0 ? layers - 1 : layers), "%d layers and %d bytes: %d", layers,
+                off, found);
+        }
+}
+
 static void test_refused(void)
 {
     struct forecast forecast;
@@ -310,6 +327,7 @@ int main(void)
     test_stage_2_is_not_above_stage_1();
     test_stage_2_measured();
     test_largest();
+    test_largest_of_odd_sizes();
     test_refused();
     fixture_remove();
     return test_result();
