@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "verbs/clock.h"
 
@@ -127,13 +128,22 @@ static void print_row(const struct train_printer *printer, const struct train_re
     printf("%s\n", report->skipped ? "  skipped: the gradient overflowed" : "");
 }
 
-static void print_summary(const struct train_printer *printer, const struct train_report *report)
+static int compare_times(const void *a, const void *b)
 {
-    uint64_t steps = printer->last_step - printer->first_step - 1;
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* After the last step: sorts what was kept. */
+static void print_summary(struct train_printer *printer, const struct train_report *report)
+{
+    size_t count = printer->times < TRAIN_TIMES ? (size_t)printer->times : TRAIN_TIMES;
     double tokens = report->tokens_per_s * report->step_ms * 1e-3; /* of one step */
-    if (steps == 0) return;
-    printf("# mean of all steps but the first: %.2f ms, %.0f tokens/s\n",
-        printer->step_ms / (double)steps, tokens * (double)steps / (printer->step_ms * 1e-3));
+    if (count == 0) return;
+    qsort(printer->step_ms, count, sizeof *printer->step_ms, compare_times);
+    double median_ms = printer->step_ms[count / 2];
+    printf("# median of %zu steps: %.2f ms, %.0f tokens/s\n", count, median_ms,
+        tokens / (median_ms * 1e-3));
 }
 
 static void print_step(void *context, const struct train_report *report)
@@ -144,7 +154,7 @@ static void print_step(void *context, const struct train_report *report)
     int64_t now = clock_ns();
     bool first = report->step == printer->first_step + 1, last = report->step == printer->last_step;
     bool special = first || last || report->validated || report->skipped;
-    if (!first) printer->step_ms += report->step_ms;
+    if (!first) printer->step_ms[printer->times++ % TRAIN_TIMES] = report->step_ms;
     if (!special && now - printer->printed_ns < PRINT_EVERY_NS) return;
     printer->printed_ns = now;
     print_row(printer, report);

@@ -6,6 +6,8 @@
 #include "bench/job.h"
 #include "bench/train_options.h"
 
+#define TRAIN_TIMES 1024
+
 struct train_printer {
     const struct train_options *options;
     struct job *job;
@@ -13,7 +15,8 @@ struct train_printer {
     int64_t start_ns;   /* of the first step */
     int64_t printed_ns; /* the last line */
     bool scales;        /* there is a loss scale to show */
-    double step_ms;     /* of all steps but the first, which touches memory for the first time */
+    double step_ms[TRAIN_TIMES]; /* of the newest steps, the first left out: it touches memory anew */
+    uint64_t times;              /* put there, ever */
 };
 
 /* What train() calls; the printer outlives it. */
