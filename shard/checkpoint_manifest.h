@@ -7,8 +7,9 @@
  *    "shards": [{"file": "shard-00000-of-00002.bin", "bytes": 5071872, "crc32": 3735928559,
  *                "ranges": [[unit, begin, count, offset], …]}, …]}
  *
- * dtypes are words ("bfloat16"). Settings that are missing are not compared, since the first manifests of this version had
- * fewer of them, and no loss scale: a run that needs one then starts with its own.
+ * dtypes are words ("bfloat16"). Settings that are missing are not compared, since the first
+ * manifests of this version had fewer of them, and no loss scale: a run that needs one then starts
+ * with its own.
  *
  * At `offset` bytes of the file stand count float32 weights, then count m, then count v
  * (little-endian) of elements begin … begin + count − 1 of the unit.

@@ -21,13 +21,14 @@ struct ledger_entry {
     bool has_prediction;
 };
 
-/* What the ZeRO paper's formulas say of the whole run, in bytes that one rank sends: Ψ elements reduce-scattered or
- * gathered are Ψ(N−1)/N elements sent. It counts each parameter once; the tied embedding, used at both ends of the model, is
- * reduced in two parts and gathered (stage 3) more often, and every unit is padded: what is sent is a little more. */
+/* What the ZeRO paper's formulas say of the whole run, in bytes that one rank sends: Ψ elements
+ * reduce-scattered or gathered are Ψ(N−1)/N elements sent. It counts each parameter once; the tied
+ * embedding, used at both ends of the model, is reduced in two parts and gathered (stage 3) more
+ * often, and every unit is padded: what is sent is a little more. */
 struct ledger_volume {
-    double paper_psi; /* a step and one micro-batch: 2, or 3 in stage 3 */
+    double paper_psi;   /* a step of one micro-batch: 2, or 3 in stage 3 */
     double paper_bytes; /* the same for all steps */
-    double done_psi;    /* a step, as it was done: with A micro-batches A+1 (stage 2) or 3A (stage 3), also validations */
+    double done_psi;    /* a step as it was done: A+1 (stage 2) or 3A (stage 3), and validations */
     double done_bytes;  /* the same for all steps */
 };
 
