@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ring/exchange.h"
+#include "ring/exchange_plan.h"
 #include "ring/window.h"
 #include "ring/request.h"
 
@@ -256,8 +256,10 @@ static uint64_t plan_sent_bytes(const struct operation *operation, int rank)
 /* An operation that is never run, of a communicator that is only described. */
 uint64_t ring_predict_sent_bytes(const struct ring_call *call, int nranks, int rank, const struct ring_comm *comm)
 {
-    struct ring_comm described = {.nranks = nranks, .rank = rank, .config = {.exchange_bytes = COMM_EXCHANGE_BYTES}};
+    struct ring_comm described = {
+        .nranks = nranks, .rank = rank, .one_memory = true, .config = {.exchange_bytes = COMM_EXCHANGE_BYTES}};
     if (comm != NULL) described.config = comm->config;
+    if (comm != NULL) described.one_memory = comm->one_memory;
     described.has_windows = comm != NULL && comm->has_windows;
     int *order = calloc((size_t)nranks, sizeof *order);
     size_t *begins = NULL;

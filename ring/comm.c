@@ -185,6 +185,19 @@ static enum status allocate(struct ring_comm *comm)
     return STATUS_OK;
 }
 
+static const struct transport *transport_between(int a, int b, const struct ring_comm *comm)
+{
+    return comm->transport != NULL ? comm->transport : topology_transport(&comm->ranks[a], &comm->ranks[b]);
+}
+
+static bool shares_one_memory(const struct ring_comm *comm)
+{
+    for (int a = 0; a < comm->nranks; a++)
+        for (int b = 0; b < a; b++)
+            if (!transport_between(a, b, comm)->peer_reads_slots) return false;
+    return true;
+}
+
 /* Before anything is known of others. */
 static bool may_have_windows(const struct ring_comm *comm)
 {
@@ -197,15 +210,14 @@ static bool can_have_windows(const struct ring_comm *comm)
 {
     if (comm->nranks < 2 || comm->nranks > WINDOW_MOST_RANKS || comm->config.window_bytes == WINDOW_NONE) return false;
     for (int r = 0; r < comm->nranks; r++) {
-        const struct transport *transport = comm->transport;
-        if (transport == NULL) transport = topology_transport(&comm->ranks[0], &comm->ranks[r]);
-        if (transport != &transport_shm || comm->books[r].pid == 0) return false;
+        if (transport_between(0, r, comm) != &transport_shm || comm->books[r].pid == 0) return false;
     }
     return true;
 }
 
 static void draw_rings(struct ring_comm *comm)
 {
+    comm->one_memory = shares_one_memory(comm);
     for (int channel = 0; channel < comm->config.channels; channel++) {
         int *order = comm->order + channel * comm->nranks;
         topology_ring_order(order, comm->ranks, comm->nranks, channel);
@@ -307,6 +319,7 @@ void ring_comm_close(struct ring_comm *comm)
 {
     if (comm == NULL) return;
     wait_for_all(comm);
+    exchange_forget(comm);
     for (size_t i = 0; comm->edges != NULL && i < edge_count(comm); i++) edge_close(comm->edges[i]);
     for (int r = 0; comm->views != NULL && r < comm->nranks; r++) region_view_close(comm->views[r]);
     region_book_close(comm->book);
@@ -453,8 +466,7 @@ static struct edge_config edge_config_of(int channel, enum edge_side side, int p
         .bell = progress_bell(comm->progress),
     };
     if (channel != comm_exchange_channel(comm)) return config;
-    size_t most = comm->config.exchange_bytes > EXCHANGE_LINE_BYTES ? comm->config.exchange_bytes : EXCHANGE_LINE_BYTES;
-    config.slot_bytes = (most + 63) / 64 * 64;
+    config.slot_bytes = exchange_slot_bytes(comm);
     config.slot_count = EXCHANGE_SLOTS;
     config.line_bytes = EXCHANGE_LINE_BYTES;
     return config;
@@ -464,10 +476,8 @@ enum status comm_edge(struct edge **edge, int channel, enum edge_side side, int 
 {
     struct edge **place = comm_edge_place(channel, side, peer, comm);
     if (*place == NULL) {
-        const struct transport *transport = comm->transport;
-        if (transport == NULL) transport = topology_transport(&comm->ranks[comm->rank], &comm->ranks[peer]);
         struct edge_config config = edge_config_of(channel, side, peer, comm);
-        TRY(edge_open(place, transport, &config));
+        TRY(edge_open(place, transport_between(comm->rank, peer, comm), &config));
     }
     *edge = *place;
     return STATUS_OK;
@@ -487,19 +497,21 @@ const int *ring_comm_order(const struct ring_comm *comm, int channel)
 const char *ring_comm_transport(const struct ring_comm *comm)
 {
     if (comm->nranks == 1) return "self";
-    if (comm->transport != NULL) return comm->transport->name;
     int next = comm_rank_at(comm, 0, (comm->position[0] + 1) % comm->nranks);
-    return topology_transport(&comm->ranks[comm->rank], &comm->ranks[next])->name;
+    return transport_between(comm->rank, next, comm)->name;
 }
+
+static uint64_t counter_read(const uint64_t *counter) { return __atomic_load_n(counter, __ATOMIC_RELAXED); }
 
 struct ring_counters ring_comm_counters(const struct ring_comm *comm)
 {
     struct ring_counters copy;
     for (int c = 0; c < COLLECTIVE_COUNT; c++) {
-        copy.operations[c] = __atomic_load_n(&comm->counters.operations[c], __ATOMIC_RELAXED);
-        copy.sent_bytes[c] = __atomic_load_n(&comm->counters.sent_bytes[c], __ATOMIC_RELAXED);
-        copy.received_bytes[c] = __atomic_load_n(&comm->counters.received_bytes[c], __ATOMIC_RELAXED);
+        copy.operations[c] = counter_read(&comm->counters.operations[c]) + counter_read(&comm->small.operations[c]);
+        copy.sent_bytes[c] = counter_read(&comm->counters.sent_bytes[c]) + counter_read(&comm->small.sent_bytes[c]);
+        copy.received_bytes[c] =
+            counter_read(&comm->counters.received_bytes[c]) + counter_read(&comm->small.received_bytes[c]);
     }
-    copy.busy_ns = __atomic_load_n(&comm->counters.busy_ns, __ATOMIC_RELAXED);
+    copy.busy_ns = counter_read(&comm->counters.busy_ns);
     return copy;
 }

@@ -23,6 +23,7 @@ struct ring_comm {
     uint64_t id; /* the same on all ranks: names this communicator's edges */
     struct ring_config config;
     const struct transport *transport; /* NULL: auto */
+    bool one_memory;                   /* every edge between two of its ranks is in memory that both see */
     struct topology_rank *ranks;       /* [nranks] */
     int *order;                        /* [channels][nranks]: rank at a position */
     int *position;                     /* [channels]: of this rank */
@@ -33,6 +34,7 @@ struct ring_comm {
     struct region_book *book;          /* this rank's regions; shared with the parts of this communicator; NULL: none */
     struct region_offer *books;        /* [nranks] */
     struct region_view **views;        /* [nranks], NULL until opened */
+    struct exchange_store *exchanges;  /* plans of small operations, by and for exchange.c: the driver's alone */
     struct progress *progress;
     struct trace *trace; /* NULL: nobody watches */
     bool opened;
@@ -42,6 +44,7 @@ struct ring_comm {
     enum reduce_dtype reduce_dtype;
     uint64_t sequence, pair_sequence; /* of collectives; of sends and receives. Used through __atomic builtins */
     struct ring_counters counters;    /* too */
+    struct ring_counters small;       /* small.c's part of them: written by the driver alone, read through __atomic builtins */
     bool failed;                      /* too; once it is true failure_text stays as it is */
 
     pthread_mutex_t lock; /* of what follows */

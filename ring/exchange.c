@@ -1,166 +1,158 @@
 /* exchange: see exchange.h.
  *
- *   phase 0   send to every peer its part of the input; when all parts of all peers have come, add or copy them, free them
- *   phase 1   (all_reduce in two hops) send the own complete chunk to every peer; copy theirs as they come
+ *   for each round of the plan:  post its messages;  take, or leave in their slots, those that come;  add, free
+ *   at last:                     what is posted leaves this process
  *
- * A cursor over peers in each direction, nothing blocks: what cannot be sent or has not come yet is tried in the next pass.
- * Parts wait in their slots until the last has come, so nothing is copied aside.
+ * A cursor over messages, nothing blocks: what cannot be sent or has not come yet is tried in the next pass. A round's
+ * receives begin when its sends are posted, since they may overwrite what was sent. No circle can come of that: a rank
+ * that is behind all others finds room.
  */
 #include "ring/exchange.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ring/comm.h"
-#include "ring/roll_call.h"
 #include "ring/trace.h"
 
-enum phase { PHASE_PARTS, PHASE_RESULTS, PHASE_DRAINING };
+#define KEPT_PLANS 8 /* a power of two */
 
-/* ---- which operations, which parts ---- */
-
-static bool in_one_hop(const struct operation *operation)
-{
-    size_t bytes = operation->count * dtype_bytes(operation->reduction.dtype);
-    return bytes <= EXCHANGE_LINE_BYTES - LINES_HEADER_BYTES;
-}
-
-static size_t largest_part_bytes(const struct operation *operation)
-{
-    size_t element = dtype_bytes(operation->reduction.dtype), n = (size_t)operation->reduction.nranks;
-    bool cut = operation->collective == COLLECTIVE_ALL_REDUCE && operation->stride == 0;
-    return (cut ? (operation->count + n - 1) / n : operation->count) * element;
-}
-
-bool exchange_fits(const struct operation *operation)
-{
-    const struct ring_comm *comm = operation->comm;
-    if (comm->nranks < 2 || comm->nranks > EXCHANGE_MOST_RANKS || operation->begins != NULL) return false;
-    if (operation->reduction.redop == REDOP_PREMUL_SUM) return false; /* every rank has a factor of its own: the ring */
-    switch (operation->collective) {
-    case COLLECTIVE_ALL_REDUCE:
-    case COLLECTIVE_REDUCE_SCATTER:
-    case COLLECTIVE_ALL_GATHER:
-    case COLLECTIVE_BROADCAST: return largest_part_bytes(operation) <= comm->config.exchange_bytes;
-    case COLLECTIVE_BARRIER: return true;
-    default: return false;
-    }
-}
-
-/* A run of elements in the caller's buffers. */
-struct part {
-    const unsigned char *from;
-    size_t bytes;
+struct exchange_store {
+    struct exchange_plan
+        *plans[KEPT_PLANS]; /* owned, NULL until used; placed by what they are for */
+    struct span stage;
 };
 
-static struct part whole(const unsigned char *buffer, const struct operation *operation)
+/* ---- kept plans ---- */
+
+static struct exchange_plan **place_of(enum collective collective,
+    const struct reduction *reduction, size_t count, const struct exchange_store *store)
 {
-    return (struct part){buffer, operation->count * dtype_bytes(operation->reduction.dtype)};
+    size_t mixed = count * 0x9e3779b97f4a7c15u >> 40;
+    mixed += (size_t)collective + (size_t)reduction->redop * 3 + (size_t)reduction->dtype * 5;
+    return (struct exchange_plan **)(uintptr_t)&store->plans[mixed % KEPT_PLANS];
 }
 
-static struct part chunk(const unsigned char *buffer, bool is_chunk, int c, const struct operation *operation)
+struct exchange_plan *exchange_recall(enum collective collective, const struct reduction *reduction,
+    int root, size_t count, size_t stride, const struct ring_comm *comm)
 {
-    size_t begin, count, element = dtype_bytes(operation->reduction.dtype);
-    operation_chunk(&begin, &count, operation, c);
-    if (count == 0) return (struct part){NULL, 0};
-    return (struct part){is_chunk || buffer == NULL ? buffer : buffer + begin * element, count * element};
+    if (comm->exchanges == NULL) return NULL;
+    struct exchange_plan *plan = *place_of(collective, reduction, count, comm->exchanges);
+    bool same = plan != NULL && plan->ready && plan->collective == collective &&
+                plan->count == count && plan->reduction.dtype == reduction->dtype &&
+                plan->reduction.redop == reduction->redop && plan->root == root &&
+                plan->stride == stride && plan->reduction.wide == reduction->wide;
+    return same ? plan : NULL;
 }
 
-static bool gathers_whole(const struct operation *operation)
+/* Shared memory is what the edge is, known before it is connected: both sides must choose alike. */
+static bool has_lines(const struct edge *edge)
 {
-    return operation->stride == 0 && in_one_hop(operation) &&
-           (operation->collective == COLLECTIVE_ALL_REDUCE || operation->collective == COLLECTIVE_BARRIER);
+    return edge->transport->peer_reads_slots;
 }
 
-/* What `to` gets in a phase. */
-static struct part part_for(int to, const struct operation *operation)
+/* What is posted has yet to leave this process: edge_progress() carries it. */
+static bool is_staged(const struct edge *edge)
 {
-    int self = operation->comm->rank;
-    if (operation->exchange.phase == PHASE_RESULTS) return chunk(operation->recv, operation->recv_is_chunk, self, operation);
-    switch (operation->collective) {
-    case COLLECTIVE_ALL_GATHER: return chunk(operation->send, true, self, operation);
-    case COLLECTIVE_BROADCAST: return operation->root == self ? whole(operation->send, operation) : (struct part){NULL, 0};
-    default: break;
+    return edge->transport->drained != NULL;
+}
+
+static enum status open_edges(struct exchange_plan *plan, struct ring_comm *comm)
+{
+    int channel = comm_exchange_channel(comm);
+    for (int i = 0; i < plan->round_count; i++) {
+        const struct exchange_round *round = &plan->rounds[i];
+        for (int m = round->first_send; m < round->first_receive + round->receives; m++) {
+            struct exchange_message *message = &plan->messages[m];
+            enum edge_side side = m < round->first_receive ? EDGE_PRODUCER : EDGE_CONSUMER;
+            TRY(comm_edge(&message->edge, channel, side, message->peer, comm));
+            plan->staged = plan->staged || is_staged(message->edge);
+            message->by_lines = has_lines(message->edge) && message->bytes <= EXCHANGE_FEW_BYTES;
+        }
     }
-    return gathers_whole(operation) ? whole(operation->send, operation) : chunk(operation->send, false, to, operation);
+    return STATUS_OK;
 }
 
-static size_t expected_bytes(int from, const struct operation *operation)
+static enum status make_room(size_t stage_bytes, struct ring_comm *comm)
 {
-    if (operation->collective == COLLECTIVE_BROADCAST && operation->root != from) return 0;
-    if (operation->collective == COLLECTIVE_BROADCAST || gathers_whole(operation))
-        return whole(NULL, operation).bytes;
-    bool owners = operation->exchange.phase == PHASE_RESULTS || operation->collective == COLLECTIVE_ALL_GATHER;
-    size_t begin, count;
-    operation_chunk(&begin, &count, operation, owners ? from : operation->comm->rank);
-    return count * dtype_bytes(operation->reduction.dtype);
+    if (comm->exchanges == NULL) comm->exchanges = calloc(1, sizeof *comm->exchanges);
+    if (comm->exchanges == NULL)
+        return FAIL(STATUS_SYSTEM, "no memory for the plans of small operations");
+    struct span *stage = &comm->exchanges->stage;
+    if (stage->bytes >= stage_bytes) return STATUS_OK;
+    memory_free(stage, MEMORY_COMMUNICATION, comm->device);
+    return memory_alloc(stage, stage_bytes, MEMORY_COMMUNICATION, comm->device);
 }
 
-/* A broadcast's other ranks take part in it, too, where roots are checked. */
-static bool sends(const struct operation *operation)
+static enum status make_plan(struct exchange_plan **out, const struct operation *operation)
 {
-    return operation->collective != COLLECTIVE_BROADCAST || operation->root == operation->comm->rank || roll_call_wanted(operation);
+    struct ring_comm *comm = operation->comm;
+    TRY(make_room(0, comm));
+    struct exchange_plan **place =
+        place_of(operation->collective, &operation->reduction, operation->count, comm->exchanges);
+    if (*place == NULL) *place = malloc(sizeof **place);
+    if (*place == NULL) return FAIL(STATUS_SYSTEM, "no memory for the plan of a small operation");
+    exchange_plan_make(*place, operation);
+    (*place)->tag = operation->tag & ~OPERATION_TAG_SEQUENCE;
+    *out = *place;
+    TRY(make_room((*out)->stage_bytes, comm));
+    return open_edges(*out, comm);
 }
 
-static bool receives_from(int peer, const struct operation *operation)
+void exchange_forget(struct ring_comm *comm)
 {
-    return operation->collective != COLLECTIVE_BROADCAST || operation->root == peer || roll_call_wanted(operation);
+    if (comm->exchanges == NULL) return;
+    for (int i = 0; i < KEPT_PLANS; i++) free(comm->exchanges->plans[i]);
+    memory_free(&comm->exchanges->stage, MEMORY_COMMUNICATION, comm->device);
+    free(comm->exchanges);
+    comm->exchanges = NULL;
 }
 
-static bool has_two_hops(const struct operation *operation)
+/* ---- messages ---- */
+
+/* The sizes that latency is measured with, without a call. */
+static inline void copy_few(unsigned char *to, const unsigned char *from, size_t bytes)
 {
-    return operation->collective == COLLECTIVE_ALL_REDUCE && !gathers_whole(operation);
+    if (bytes == 8) memcpy(to, from, 8);
+    else if (bytes == 4) memcpy(to, from, 4);
+    else memcpy(to, from, bytes);
 }
 
-static int peer_at(int i, const struct operation *operation)
+/* Between the caller's memory and one run of bytes. */
+static inline void gather_pieces(
+    unsigned char *to, const struct exchange_message *message, const struct exchange *exchange)
 {
-    return (operation->comm->rank + 1 + i) % operation->comm->nranks;
+    const struct exchange_piece *piece = &exchange->plan->pieces[message->first_piece];
+    for (const struct exchange_piece *end = piece + message->pieces; piece < end;
+         to += piece++->bytes)
+        copy_few(to, exchange->places[piece->place] + piece->offset, piece->bytes);
 }
 
-uint64_t exchange_sent_bytes(const struct operation *operation)
+static inline void scatter_pieces(
+    const unsigned char *from, const struct exchange_message *message, struct exchange *exchange)
 {
-    struct operation described = *operation;
-    uint64_t bytes = 0;
-    for (int phase = PHASE_PARTS; phase <= (has_two_hops(operation) ? PHASE_RESULTS : PHASE_PARTS); phase++) {
-        described.exchange.phase = phase;
-        for (int i = 0; i < operation->comm->nranks - 1 && sends(operation); i++)
-            bytes += part_for(peer_at(i, operation), &described).bytes;
-    }
-    return bytes;
+    const struct exchange_piece *piece = &exchange->plan->pieces[message->first_piece];
+    for (const struct exchange_piece *end = piece + message->pieces; piece < end;
+         from += piece++->bytes)
+        copy_few(exchange->places[piece->place] + piece->offset, from, piece->bytes);
 }
 
-/* ---- edges: of a pair of ranks, by lines where there are, else by slots ---- */
-
-static struct edge *edge_of(int peer, enum edge_side side, const struct operation *operation)
+/* Where the next message is to be written; NULL: there is no room. */
+static inline unsigned char *find_room(const struct exchange_message *message)
 {
-    return *comm_edge_place(comm_exchange_channel(operation->comm), side, peer, operation->comm);
+    struct edge *edge = message->edge;
+    if (edge->phase != EDGE_READY) return NULL;
+    if (message->by_lines) return lines_room(&edge->lines) ? lines_entry(&edge->lines)->data : NULL;
+    return fifo_room(&edge->fifo) > 0 ? fifo_slot(&edge->fifo) : NULL;
 }
 
-static bool by_lines(const struct edge *edge, size_t bytes)
+static inline void post(const struct exchange_message *message, uint64_t tag)
 {
-    return edge->lines.entries != NULL && bytes <= edge->lines.entry_bytes - LINES_HEADER_BYTES;
+    if (message->by_lines) lines_post(&message->edge->lines, message->bytes, tag);
+    else fifo_post(&message->edge->fifo, message->bytes, tag, 0);
+    edge_notify(message->edge);
 }
-
-/* Whether shared memory is what the edge is, known before it is connected: both sides must choose alike. */
-static bool has_lines(const struct edge *edge) { return edge->transport->peer_reads_slots; }
-
-static bool try_send(struct edge *edge, const struct part *part, uint64_t tag)
-{
-    if (has_lines(edge) && part->bytes <= EXCHANGE_LINE_BYTES - LINES_HEADER_BYTES) {
-        if (!by_lines(edge, part->bytes) || !lines_room(&edge->lines)) return false;
-        if (part->bytes > 0) memcpy(lines_entry(&edge->lines)->data, part->from, part->bytes);
-        lines_post(&edge->lines, part->bytes, tag);
-    } else {
-        if (edge->phase != EDGE_READY || fifo_room(&edge->fifo) == 0) return false;
-        if (part->bytes > 0) memcpy(fifo_slot(&edge->fifo), part->from, part->bytes);
-        fifo_post(&edge->fifo, part->bytes, tag, 0);
-    }
-    edge_notify(edge);
-    return true;
-}
-
-/* What is posted or freed has yet to leave this process: edge_progress() carries it. */
-static bool is_staged(const struct edge *edge) { return edge->transport->drained != NULL; }
 
 /* A message that has come and is still in its slot. */
 struct arrival {
@@ -168,281 +160,337 @@ struct arrival {
     uint64_t tag, bytes;
 };
 
-static bool has_arrived(struct arrival *arrival, struct edge *edge, size_t bytes)
+static inline bool has_arrived(struct arrival *arrival, const struct exchange_message *message)
 {
-    if (has_lines(edge) && bytes <= EXCHANGE_LINE_BYTES - LINES_HEADER_BYTES) {
-        if (edge->lines.entries == NULL || !lines_ready(&edge->lines)) return false;
+    struct edge *edge = message->edge;
+    if (edge->phase != EDGE_READY) return false;
+    if (message->by_lines) {
+        if (!lines_ready(&edge->lines)) return false;
         const struct line_entry *entry = lines_entry(&edge->lines);
         *arrival = (struct arrival){entry->data, entry->tag, entry->bytes};
     } else {
         if (fifo_ready(&edge->fifo) == 0) return false;
         const struct fifo_record *record = fifo_record(&edge->fifo);
         /* An address in shared memory would be another process's word: not to be followed. */
-        const unsigned char *data = has_lines(edge) ? fifo_slot(&edge->fifo) : fifo_data(&edge->fifo);
+        const unsigned char *data =
+            has_lines(edge) ? fifo_slot(&edge->fifo) : fifo_data(&edge->fifo);
         *arrival = (struct arrival){data, record->tag, record->bytes};
     }
     return true;
 }
 
-static void give_back(struct edge *edge, size_t bytes)
+static inline void free_slot(const struct exchange_message *message)
 {
-    if (has_lines(edge) && bytes <= EXCHANGE_LINE_BYTES - LINES_HEADER_BYTES) lines_free(&edge->lines);
-    else fifo_free(&edge->fifo);
-    edge_notify(edge);
+    if (message->by_lines) lines_free(&message->edge->lines);
+    else fifo_free(&message->edge->fifo);
+    edge_notify(message->edge);
 }
 
-bool exchange_tell(struct edge *edge, uint64_t tag) { return try_send(edge, &(struct part){NULL, 0}, tag); }
+static inline enum status give_back(const struct exchange_message *message, bool *moved)
+{
+    free_slot(message);
+    return is_staged(message->edge) ? edge_progress(message->edge, moved) : STATUS_OK;
+}
+
+bool exchange_tell(struct edge *edge, uint64_t tag)
+{
+    struct exchange_message empty = {.edge = edge, .by_lines = has_lines(edge)};
+    if (find_room(&empty) == NULL) return false;
+    post(&empty, tag);
+    return true;
+}
 
 bool exchange_hear(uint64_t *tag, struct edge *edge)
 {
+    struct exchange_message empty = {.edge = edge, .by_lines = has_lines(edge)};
     struct arrival arrival;
-    if (!has_arrived(&arrival, edge, 0)) return false;
+    if (!has_arrived(&arrival, &empty)) return false;
     *tag = arrival.tag;
-    give_back(edge, 0);
+    free_slot(&empty);
     return true;
 }
 
 /* ---- adding ---- */
 
-/* Where every rank's message begins: the own input, or what has come. */
-static enum status find_messages(const unsigned char **messages, const struct operation *operation)
+/* One sum, of every rank's part in the order of the ring. In place, `out` is where this rank's part
+ * lies: it is written last, piece by piece. */
+static void add_up(unsigned char *out, const unsigned char *const *parts,
+    const struct exchange_sum *sum, const struct exchange_plan *plan)
 {
-    int self = operation->comm->rank, n = operation->comm->nranks;
-    for (int r = 0; r < n; r++) {
-        struct arrival arrival = {0};
-        if (r != self && !has_arrived(&arrival, edge_of(r, EDGE_CONSUMER, operation), expected_bytes(r, operation)))
-            return FAIL(STATUS_DATA, "rank %d: rank %d took back what it had sent before it was read: its memory is damaged",
-                comm_name(operation->comm, self), comm_name(operation->comm, r));
-        messages[r] = arrival.data;
-    }
-    messages[self] = gathers_whole(operation) ? operation->send : chunk(operation->send, false, self, operation).from;
-    return STATUS_OK;
-}
-
-/* out = the sum of `count` elements that begin `at` bytes into every message, in the order of the ring for the chunk of rank c. In
- * place, out is where this rank's part lies: the sum is built in pieces beside it. */
-static void add_chunk(unsigned char *out, const unsigned char *const *messages, size_t at, size_t count, int c,
-    const struct operation *operation)
-{
-    const struct ring_comm *comm = operation->comm;
-    const struct reduction *reduction = &operation->reduction;
+    const struct reduction *reduction = &plan->reduction;
     size_t element = dtype_bytes(reduction->dtype);
-    _Alignas(64) unsigned char sum[512];
-    size_t piece_count = sizeof sum / reduce_partial_bytes(reduction);
-    int last = 0;
-    while (comm_rank_at(comm, 0, last) != c) last++;
-    for (size_t i = 0; i < count; i += piece_count) {
-        size_t piece = count - i < piece_count ? count - i : piece_count, skip = i * element;
-        for (int j = 1; j <= comm->nranks; j++) {
-            int position = last + j < comm->nranks ? last + j : last + j - comm->nranks;
-            const unsigned char *own = messages[comm_rank_at(comm, 0, position)] + at + skip;
-            if (j > 1) reduce_combine(sum, sum, own, piece, reduction);
-            else if (reduce_scales(reduction)) reduce_scale(sum, own, piece, reduction);
-            else memcpy(sum, own, piece * element);
+    int n = reduction->nranks;
+    bool scales = reduce_scales(reduction), finishes = reduce_finishes(reduction);
+    _Alignas(64) unsigned char beside[512];
+    size_t most = sizeof beside / reduce_partial_bytes(reduction);
+    for (size_t i = 0; i < sum->count; i += most) {
+        size_t count = sum->count - i < most ? sum->count - i : most, at = sum->at + i * element;
+        int position = sum->last + 1 < n ? sum->last + 1 : 0;
+        const unsigned char *so_far = parts[plan->order[position]] + at;
+        if (scales) {
+            reduce_scale(beside, so_far, count, reduction);
+            so_far = beside;
         }
-        if (reduce_finishes(reduction)) reduce_finish(out + skip, sum, piece, reduction);
-        else memcpy(out + skip, sum, piece * element);
-    }
-}
-
-/* All parts have come. */
-static enum status combine_parts(struct operation *operation)
-{
-    int self = operation->comm->rank, n = operation->comm->nranks;
-    size_t begin, count, element = dtype_bytes(operation->reduction.dtype);
-    const unsigned char *messages[EXCHANGE_MOST_RANKS];
-    if (operation->count == 0) return STATUS_OK;
-    TRY(find_messages(messages, operation));
-    if (!gathers_whole(operation)) {
-        struct part out = chunk(operation->recv, operation->recv_is_chunk, self, operation);
-        operation_chunk(&begin, &count, operation, self);
-        if (count > 0) add_chunk((unsigned char *)(uintptr_t)out.from, messages, 0, count, self, operation);
-        return STATUS_OK;
-    }
-    for (int c = 0; c < n; c++) {
-        operation_chunk(&begin, &count, operation, c);
-        if (count > 0) add_chunk(operation->recv + begin * element, messages, begin * element, count, c, operation);
-    }
-    return STATUS_OK;
-}
-
-/* What has come is complete as it is: all_gather, broadcast, results. */
-static void keep_arrival(int from, const struct arrival *arrival, const struct operation *operation)
-{
-    unsigned char *to = operation->recv;
-    if (operation->collective != COLLECTIVE_BROADCAST)
-        to = (unsigned char *)(uintptr_t)chunk(operation->recv, operation->recv_is_chunk, from, operation).from;
-    if (arrival->bytes > 0) memcpy(to, arrival->data, arrival->bytes);
-}
-
-static bool adds(const struct operation *operation)
-{
-    return operation->exchange.phase == PHASE_PARTS &&
-           (collective_is_reduction(operation->collective) || operation->collective == COLLECTIVE_BARRIER);
-}
-
-/* ---- running ---- */
-
-static void keep_own(const struct operation *operation)
-{
-    struct part own = {0};
-    unsigned char *to = operation->recv;
-    if (operation->collective == COLLECTIVE_ALL_GATHER) {
-        own = chunk(operation->send, true, operation->comm->rank, operation);
-        to = (unsigned char *)(uintptr_t)chunk(operation->recv, false, operation->comm->rank, operation).from;
-    } else if (operation->collective == COLLECTIVE_BROADCAST && operation->root == operation->comm->rank) {
-        own = whole(operation->send, operation);
-    }
-    if (own.bytes > 0 && to != own.from) memcpy(to, own.from, own.bytes);
-}
-
-enum status exchange_begin(struct operation *operation)
-{
-    struct ring_comm *comm = operation->comm;
-    operation->exchange = (struct exchange){.phase = PHASE_PARTS};
-    operation->edges = operation->room->edges;
-    for (int i = 0; i < comm->nranks - 1; i++) {
-        struct edge **next = &operation->edges[operation->edge_count];
-        int peer = peer_at(i, operation), channel = comm_exchange_channel(comm);
-        if (sends(operation)) {
-            TRY(comm_edge(next++, channel, EDGE_PRODUCER, peer, comm));
-            operation->edge_count++;
+        for (int left = n - 1; left > 0; left--) {
+            position = position + 1 < n ? position + 1 : 0;
+            unsigned char *to = left == 1 && !finishes ? out + i * element : beside;
+            reduce_combine(to, so_far, parts[plan->order[position]] + at, count, reduction);
+            so_far = beside;
         }
-        if (receives_from(peer, operation)) {
-            TRY(comm_edge(next, channel, EDGE_CONSUMER, peer, comm));
-            operation->edge_count++;
-        }
+        if (finishes) reduce_finish(out + i * element, beside, count, reduction);
     }
-    keep_own(operation);
-    return STATUS_OK;
 }
 
-/* For whoever watches: one part sent (to ≥ 0) or received (from ≥ 0), or, when all have come, added (neither). A part is named by the
- * chunk it belongs to; where everyone sends all it has, by who sends it. */
-static void trace_part(const struct operation *operation, int64_t begin_ns, int from, int to, uint64_t bytes)
+/* ---- for whoever watches ---- */
+
+static int64_t watch_begin(const struct exchange *exchange)
 {
-    int self = operation->comm->rank, sender = from >= 0 ? from : self, receiver = to >= 0 ? to : self;
-    bool parts = adds(operation) && !gathers_whole(operation);
+    return exchange->watched != NULL ? trace_now(exchange->watched->comm->trace) : 0;
+}
+
+/* One message sent (to ≥ 0) or received (from ≥ 0), or, when all have come, the sums made (neither). A
+ * message is named by the chunk it belongs to; where it has several, by that of who began with it. */
+static void watch_end(
+    const struct exchange *exchange, int64_t begin_ns, int from, int to, uint64_t bytes)
+{
+    const struct operation *operation = exchange->watched;
+    if (operation == NULL) return;
+    int self = operation->comm->rank, sender = from >= 0 ? from : self,
+        receiver = to >= 0 ? to : self;
+    bool to_owner = exchange->plan->rounds[exchange->round].to_owners;
     struct trace_event event = {
         .bytes = bytes,
         .sequence = (uint32_t)operation->sequence,
-        .step = operation->exchange.phase,
-        .chunk = operation->collective == COLLECTIVE_BROADCAST ? 0 : parts ? receiver : sender,
+        .step = exchange->round,
+        .chunk = operation->collective == COLLECTIVE_BROADCAST ? 0
+                 : to_owner                                    ? receiver
+                                                               : sender,
         .from = from,
         .to = to,
         .collective = (uint8_t)operation->collective,
-        .primitive = (uint8_t)(to >= 0 ? PRIMITIVE_SEND : from >= 0 ? PRIMITIVE_RECV : PRIMITIVE_RECV_REDUCE_COPY),
+        .primitive = (uint8_t)(to >= 0     ? PRIMITIVE_SEND
+                               : from >= 0 ? PRIMITIVE_RECV
+                                           : PRIMITIVE_RECV_REDUCE_COPY),
     };
     trace_step(operation->comm->trace, 0, begin_ns, &event);
 }
 
-static enum status send_parts(struct operation *operation, bool *moved)
+static void watch_wait(const struct exchange *exchange)
 {
-    struct exchange *exchange = &operation->exchange;
-    for (; sends(operation) && exchange->next_send < operation->comm->nranks - 1; exchange->next_send++) {
-        int peer = peer_at(exchange->next_send, operation);
-        struct edge *edge = edge_of(peer, EDGE_PRODUCER, operation);
-        struct part part = part_for(peer, operation);
-        int64_t begin_ns = trace_now(operation->comm->trace);
-        if (!try_send(edge, &part, operation->tag)) return STATUS_OK;
-        if (operation->comm->trace != NULL) trace_part(operation, begin_ns, -1, peer, part.bytes);
-        if (is_staged(edge)) TRY(edge_progress(edge, moved));
-        operation->sent_bytes += part.bytes;
-        *moved = true;
-    }
-    return STATUS_OK;
+    const struct operation *operation = exchange->watched;
+    if (operation == NULL || exchange->round == exchange->plan->round_count) return;
+    bool sent = exchange->sent == exchange->plan->rounds[exchange->round].sends;
+    trace_wait(operation->comm->trace, sent ? TRACE_WAIT_DATA : TRACE_WAIT_ROOM, 0);
 }
 
-static enum status receive_parts(struct operation *operation, bool *moved)
+/* All parts have come; those that stayed in their slots are given back. */
+static enum status add_parts(
+    struct exchange *exchange, const struct exchange_round *round, bool *moved)
 {
-    struct exchange *exchange = &operation->exchange;
-    for (; exchange->next_receive < operation->comm->nranks - 1; exchange->next_receive++) {
-        int peer = peer_at(exchange->next_receive, operation);
-        if (!receives_from(peer, operation)) continue;
-        struct edge *edge = edge_of(peer, EDGE_CONSUMER, operation);
-        size_t bytes = expected_bytes(peer, operation);
-        struct arrival arrival;
-        int64_t begin_ns = trace_now(operation->comm->trace);
-        if (!has_arrived(&arrival, edge, bytes)) return STATUS_OK;
-        TRY(operation_check_slice(operation, peer, arrival.tag, arrival.bytes, bytes));
-        operation->received_bytes += bytes;
-        *moved = true;
-        bool stays = adds(operation); /* in its slot, until all have come */
-        if (!stays) keep_arrival(peer, &arrival, operation);
-        if (operation->comm->trace != NULL) trace_part(operation, begin_ns, peer, -1, bytes);
-        if (stays) continue;
-        give_back(edge, bytes);
-        if (is_staged(edge)) TRY(edge_progress(edge, moved));
-    }
-    return STATUS_OK;
-}
-
-static enum status end_of_phase(struct operation *operation, bool *moved)
-{
-    struct exchange *exchange = &operation->exchange;
-    if (adds(operation)) {
-        int64_t begin_ns = trace_now(operation->comm->trace);
-        TRY(combine_parts(operation));
-        if (operation->comm->trace != NULL) trace_part(operation, begin_ns, -1, -1, 0);
-        for (int i = 0; i < operation->comm->nranks - 1; i++) {
-            int peer = peer_at(i, operation);
-            struct edge *edge = edge_of(peer, EDGE_CONSUMER, operation);
-            give_back(edge, expected_bytes(peer, operation));
-            if (is_staged(edge)) TRY(edge_progress(edge, moved));
+    const struct exchange_plan *plan = exchange->plan;
+    const unsigned char *parts[EXCHANGE_MOST_RANKS];
+    for (int r = 0; r < plan->reduction.nranks; r++) {
+        struct arrival arrival = {0};
+        if (plan->parts[r].message < 0) {
+            parts[r] = exchange->places[plan->parts[r].place] + plan->parts[r].offset;
+            continue;
         }
+        if (!has_arrived(&arrival, &plan->messages[plan->parts[r].message]))
+            return FAIL(STATUS_DATA,
+                "rank %d took back what it had sent before it was read: its memory is damaged", r);
+        parts[r] = arrival.data;
     }
-    bool more = exchange->phase == PHASE_PARTS && has_two_hops(operation);
-    *exchange = (struct exchange){.phase = more ? PHASE_RESULTS : PHASE_DRAINING};
-    *moved = true;
+    for (int s = 0; s < plan->sum_count; s++)
+        add_up(exchange->places[EXCHANGE_RECV] + plan->sums[s].to, parts, &plan->sums[s], plan);
+    for (int m = round->first_receive; m < round->first_receive + round->receives; m++)
+        if (plan->messages[m].stays) TRY(give_back(&plan->messages[m], moved));
     return STATUS_OK;
 }
 
-static enum status drain(struct operation *operation, bool *moved, bool *done)
+/* ---- running ---- */
+
+void exchange_start(struct exchange *exchange, struct exchange_plan *plan, unsigned char *recv,
+    const unsigned char *send, uint64_t tag, const struct ring_comm *comm)
 {
-    *done = true;
-    for (int e = 0; e < operation->edge_count; e++) {
-        struct edge *edge = operation->edges[e];
-        if (!is_staged(edge)) continue;
-        if (!edge_drained(edge)) TRY(edge_progress(edge, moved));
-        *done = *done && edge_drained(edge);
+    exchange->plan = plan;
+    exchange->places[EXCHANGE_SEND] = (unsigned char *)(uintptr_t)send; /* only read */
+    exchange->places[EXCHANGE_RECV] = recv;
+    exchange->places[EXCHANGE_STAGE] = comm->exchanges->stage.ptr;
+    exchange->tag = tag;
+    exchange->round = exchange->sent = exchange->received = 0;
+    exchange->misfit = -1;
+    exchange->looks = 0;
+    exchange->watched = NULL;
+    if (plan->own_to.bytes == 0) return;
+    unsigned char *to = exchange->places[plan->own_to.place] + plan->own_to.offset;
+    const unsigned char *from = exchange->places[plan->own_from.place] + plan->own_from.offset;
+    if (to != from) copy_few(to, from, plan->own_to.bytes);
+}
+
+static enum status send_messages(
+    struct exchange *exchange, const struct exchange_round *round, bool *moved)
+{
+    for (; exchange->sent < round->sends; exchange->sent++) {
+        const struct exchange_message *message =
+            &exchange->plan->messages[round->first_send + exchange->sent];
+        int64_t begin_ns = watch_begin(exchange);
+        unsigned char *room = find_room(message);
+        if (room == NULL) return STATUS_OK;
+        gather_pieces(room, message, exchange);
+        post(message, exchange->tag);
+        watch_end(exchange, begin_ns, -1, message->peer, message->bytes);
+        *moved = true;
+        if (is_staged(message->edge)) TRY(edge_progress(message->edge, moved));
     }
     return STATUS_OK;
+}
+
+static enum status receive_messages(
+    struct exchange *exchange, const struct exchange_round *round, bool *moved)
+{
+    for (; exchange->received < round->receives; exchange->received++) {
+        int m = round->first_receive + exchange->received;
+        const struct exchange_message *message = &exchange->plan->messages[m];
+        struct arrival arrival;
+        int looks = exchange->looks;
+        int64_t begin_ns = watch_begin(exchange);
+        while (!has_arrived(&arrival, message)) {
+            if (is_staged(message->edge)) TRY(edge_progress(message->edge, moved));
+            if (looks-- <= 0) return STATUS_OK;
+        }
+        if (arrival.tag != exchange->tag || arrival.bytes != message->bytes) {
+            exchange->misfit = m;
+            return STATUS_DATA;
+        }
+        *moved = true;
+        if (!message->stays) scatter_pieces(arrival.data, message, exchange);
+        watch_end(exchange, begin_ns, message->peer, -1, message->bytes);
+        if (message->stays) continue;
+        TRY(give_back(message, moved));
+    }
+    return STATUS_OK;
+}
+
+/* What was posted before, in any round, goes on leaving. */
+static enum status drain(bool *drained, const struct exchange *exchange, bool *moved)
+{
+    const struct exchange_plan *plan = exchange->plan;
+    *drained = true;
+    for (int m = 0; m < plan->message_count; m++) {
+        struct edge *edge = plan->messages[m].edge;
+        if (!is_staged(edge) || edge_drained(edge)) continue;
+        TRY(edge_progress(edge, moved));
+        *drained = *drained && edge_drained(edge);
+    }
+    return STATUS_OK;
+}
+
+enum status exchange_step(struct exchange *exchange, bool *moved, bool *done)
+{
+    const struct exchange_plan *plan = exchange->plan;
+    bool drained = true;
+    while (exchange->round < plan->round_count) {
+        const struct exchange_round *round = &plan->rounds[exchange->round];
+        if (exchange->sent < round->sends) TRY(send_messages(exchange, round, moved));
+        if (exchange->sent < round->sends) return drain(&drained, exchange, moved);
+        TRY(receive_messages(exchange, round, moved));
+        if (exchange->received < round->receives) return drain(&drained, exchange, moved);
+        int64_t begin_ns = round->adds ? watch_begin(exchange) : 0;
+        if (round->adds) TRY(add_parts(exchange, round, moved));
+        if (round->adds) watch_end(exchange, begin_ns, -1, -1, 0);
+        exchange->sent = exchange->received = 0;
+        exchange->round++;
+        *moved = true;
+    }
+    return drain(done, exchange, moved);
+}
+
+/* ---- as an operation ---- */
+
+enum status exchange_begin(struct operation *operation)
+{
+    struct ring_comm *comm = operation->comm;
+    struct exchange_plan *plan = exchange_recall(operation->collective, &operation->reduction,
+        operation->root, operation->count, operation->stride, comm);
+    if (plan == NULL) TRY(make_plan(&plan, operation));
+    exchange_start(
+        &operation->exchange, plan, operation->recv, operation->send, operation->tag, comm);
+    if (comm->trace != NULL) operation->exchange.watched = operation;
+    return STATUS_OK;
+}
+
+static enum status connect_edges(struct exchange_plan *plan, bool *moved)
+{
+    plan->ready = true;
+    for (int m = 0; m < plan->message_count; m++) {
+        struct edge *edge = plan->messages[m].edge;
+        if (edge->phase != EDGE_READY) TRY(edge_progress(edge, moved));
+        plan->ready = plan->ready && edge->phase == EDGE_READY;
+    }
+    return STATUS_OK;
+}
+
+/* For poll(): the edge that it waits to receive from, and those with something still to leave. */
+static void list_edges(struct operation *operation)
+{
+    const struct exchange *exchange = &operation->exchange;
+    const struct exchange_plan *plan = exchange->plan;
+    operation->edges = operation->room->edges;
+    operation->edge_count = 0;
+    for (int m = 0; m < plan->message_count; m++)
+        if (!edge_drained(plan->messages[m].edge) &&
+            operation->edge_count < 2 * RING_MAX_CHANNELS - 1)
+            operation->edges[operation->edge_count++] = plan->messages[m].edge;
+    if (exchange->round == plan->round_count) return;
+    const struct exchange_round *round = &plan->rounds[exchange->round];
+    if (exchange->sent < round->sends || exchange->received == round->receives) return;
+    operation->edges[operation->edge_count++] =
+        plan->messages[round->first_receive + exchange->received].edge;
 }
 
 enum status exchange_advance(struct operation *operation, bool *moved, bool *done)
 {
     struct exchange *exchange = &operation->exchange;
-    int peers = operation->comm->nranks - 1;
-    *done = false;
-    for (int e = 0; e < operation->edge_count; e++) {
-        struct edge *edge = operation->edges[e];
-        if (edge->phase != EDGE_READY || is_staged(edge)) TRY(edge_progress(edge, moved));
+    if (!exchange->plan->ready) TRY(connect_edges(exchange->plan, moved));
+    enum status status = exchange_step(exchange, moved, done);
+    if (status == STATUS_DATA && exchange->misfit >= 0) {
+        const struct exchange_message *message = &exchange->plan->messages[exchange->misfit];
+        struct arrival arrival = {0};
+        (void)has_arrived(&arrival, message);
+        return operation_check_slice(
+            operation, message->peer, arrival.tag, arrival.bytes, message->bytes);
     }
-    while (exchange->phase != PHASE_DRAINING) {
-        TRY(send_parts(operation, moved));
-        TRY(receive_parts(operation, moved));
-        bool sent = !sends(operation) || exchange->next_send == peers;
-        if (!sent || exchange->next_receive < peers) {
-            if (operation->comm->trace != NULL)
-                trace_wait(operation->comm->trace, sent ? TRACE_WAIT_DATA : TRACE_WAIT_ROOM, 0);
-            return STATUS_OK;
-        }
-        TRY(end_of_phase(operation, moved));
-    }
-    return drain(operation, moved, done);
+    TRY(status);
+    operation->sent_bytes = *done ? exchange->plan->sent_bytes : 0;
+    operation->received_bytes = *done ? exchange->plan->received_bytes : 0;
+    if (!*done) watch_wait(exchange);
+    if (!*moved) list_edges(operation);
+    return STATUS_OK;
 }
 
 void exchange_describe_wait(char *text, size_t bytes, int *rank, const struct operation *operation)
 {
     const struct exchange *exchange = &operation->exchange;
-    bool sent = !sends(operation) || exchange->next_send == operation->comm->nranks - 1;
-    bool sending = !sent && exchange->phase != PHASE_DRAINING;
-    *rank = peer_at(sending ? exchange->next_send : exchange->next_receive, operation);
-    const struct edge *edge = edge_of(*rank, sending ? EDGE_PRODUCER : EDGE_CONSUMER, operation);
-    const char *what = exchange->phase == PHASE_DRAINING                 ? "the last bytes to leave for"
-                       : edge != NULL && edge->phase != EDGE_READY ? "the connection with"
-                       : sending                                        ? "room at"
-                                                                        : "data from";
-    snprintf(text, bytes, "%s rank %d (exchange, hop %d, %s)", what, comm_name(operation->comm, *rank), exchange->phase + 1,
-        edge != NULL ? edge->transport->name : "no edge");
+    const struct exchange_plan *plan = exchange->plan;
+    *rank = -1;
+    snprintf(text, bytes, "its edges to open");
+    if (plan == NULL) return;
+    bool leaving = exchange->round == plan->round_count;
+    const struct exchange_round *round =
+        &plan->rounds[leaving ? plan->round_count - 1 : exchange->round];
+    bool sending = !leaving && exchange->sent < round->sends;
+    int m =
+        sending ? round->first_send + exchange->sent : round->first_receive + exchange->received;
+    for (int i = 0; i < plan->message_count && leaving; i++)
+        if (!edge_drained(plan->messages[i].edge)) m = i;
+    if (m >= plan->message_count) m = plan->message_count - 1;
+    const struct edge *edge = plan->messages[m].edge;
+    const char *what = leaving                     ? "the last bytes to leave for"
+                       : edge->phase != EDGE_READY ? "the connection with"
+                       : sending                   ? "room at"
+                                                   : "data from";
+    *rank = plan->messages[m].peer;
+    snprintf(text, bytes, "%s rank %d (exchange, round %d of %d, %s)", what,
+        comm_name(operation->comm, *rank), exchange->round + !leaving, plan->round_count,
+        edge->transport->name);
 }

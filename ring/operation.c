@@ -58,7 +58,7 @@ uint64_t operation_tag(const struct operation *operation)
 {
     uint64_t what = between_two(operation->collective) /* ranks count their sends and receives for themselves */
                         ? (uint64_t)COLLECTIVE_SEND << 16
-                        : (operation->sequence & 0xffff) | (uint64_t)operation->collective << 16 |
+                        : (operation->sequence & OPERATION_TAG_SEQUENCE) | (uint64_t)operation->collective << 16 |
                               ((uint64_t)operation->root & 0xff) << 32;
     return what | (uint64_t)operation->reduction.dtype << 24 | (uint64_t)operation->reduction.redop << 28 |
            (uint64_t)operation->reduction.wide << 31 | count_word(operation) << 40;

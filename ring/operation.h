@@ -57,8 +57,13 @@ struct cursor {
 
 /* How far a small operation has come: see exchange.h. */
 struct exchange {
-    int phase;
-    int next_send, next_receive; /* peers served in this phase, counted from the rank behind this one */
+    struct exchange_plan *plan; /* the communicator's */
+    unsigned char *places[3];   /* by enum exchange_place; that of send is only read */
+    uint64_t tag;
+    const struct operation *watched; /* whose steps are traced; NULL: nobody watches */
+    int round, sent, received;  /* messages of this round */
+    int looks;                  /* again at a message that has not come, in one pass */
+    int misfit;                 /* message that is of another operation; -1: none */
 };
 
 /* How far an operation by windows has come: see window.c. */
@@ -170,6 +175,7 @@ void operation_describe_wait(char *text, size_t bytes, int *rank, const struct o
 void operation_chunk(size_t *begin, size_t *count, const struct operation *operation, int c);
 
 /* All that neighbours must agree on, in one word: see operation.c. */
+#define OPERATION_TAG_SEQUENCE ((uint64_t)0xffff)
 uint64_t operation_tag(const struct operation *operation);
 /* The same words as operation_describe() from a tag alone; false: it is none. */
 bool operation_describe_tag(char *text, size_t bytes, uint64_t tag);

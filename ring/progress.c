@@ -25,6 +25,8 @@
 #include "verbs/clock.h"
 
 #define SPINS_BEFORE_YIELD  200 /* about 20 µs: longer than a neighbour on another core takes for a slice */
+#define BARE_SPINS          40  /* passes of LOOKS looks */
+#define LOOKS               20
 #define YIELDS_BEFORE_SLEEP 4   /* whoever shares this core goes first */
 #define YIELDS_WHEN_SHARED  100 /* cores shared by ranks: each yield is one turn of the others */
 #define SLEEP_NS            1000000 /* at most: deadlines and the job's failure are looked at in between */
@@ -91,6 +93,21 @@ static void cpu_relax(void)
 #elif defined(__aarch64__)
     __asm__ __volatile__("yield");
 #endif
+}
+
+int progress_spins(const struct progress *progress, bool staged)
+{
+    if (progress->spins == 0) return YIELDS_WHEN_SHARED;
+    return progress->spins + (staged ? 0 : BARE_SPINS);
+}
+
+int progress_looks(const struct progress *progress) { return progress->spins == 0 ? 0 : LOOKS; }
+
+/* On a core of its own it looks without a pause at first: a pause is as long as a message takes. */
+void progress_pause(int idle, const struct progress *progress)
+{
+    if (progress->spins == 0) sched_yield();
+    else if (idle > BARE_SPINS) cpu_relax();
 }
 
 static int live_descriptors(struct pollfd *descriptors, const struct progress *progress)
@@ -298,6 +315,16 @@ static void release(struct progress *progress)
     pthread_mutex_unlock(&progress->lock);
 }
 
+bool progress_claim(struct progress *progress)
+{
+    if (!claim(progress)) return false;
+    if (progress->live == NULL && __atomic_load_n(&progress->incoming, __ATOMIC_ACQUIRE) == NULL) return true;
+    release(progress);
+    return false;
+}
+
+void progress_release(struct progress *progress) { release(progress); }
+
 /* ---- submitting ---- */
 
 static void submit(struct operation *operations, int count, struct progress *progress)
@@ -330,34 +357,9 @@ static void wait_for_driver(const struct operation *operation, struct progress *
     pthread_mutex_unlock(&progress->lock);
 }
 
-/* Nothing else is live: tries for a moment, without a clock, without lists. The caller has the claim. True when it ended. */
-static bool run_on_the_spot(struct operation *operation, enum status *status, const struct progress *progress)
-{
-    bool shared = progress->spins == 0;
-    int tries = shared ? YIELDS_WHEN_SHARED : SPINS_BEFORE_YIELD;
-    *status = operation_begin(operation);
-    bool done = false;
-    for (int idle = 0; *status == STATUS_OK && !done && idle < tries; idle++) {
-        bool moved = false;
-        *status = operation_advance(operation, &moved, &done);
-        if (moved) idle = 0;
-        else if (!done && shared) sched_yield();
-        else if (!done) cpu_relax();
-    }
-    if (*status != STATUS_OK) *status = explain(operation, *status);
-    return done || *status != STATUS_OK;
-}
-
-enum status progress_run(struct operation *operations, int count, struct progress *progress)
+static enum status run(struct operation *operations, int count, bool claimed, struct progress *progress)
 {
     enum status status = STATUS_OK;
-    bool claimed = count == 1 && operations->exchanges && claim(progress);
-    if (claimed && progress->live == NULL && __atomic_load_n(&progress->incoming, __ATOMIC_ACQUIRE) == NULL &&
-        run_on_the_spot(operations, &status, progress)) {
-        operation_end(operations);
-        release(progress);
-        return status;
-    }
     submit(operations, count, progress);
     for (int i = 0; i < count; i++) {
         while (!is_done(&operations[i], progress)) {
@@ -375,4 +377,14 @@ enum status progress_run(struct operation *operations, int count, struct progres
         if (status != STATUS_OK) status_set_text(operations[i].room->text);
     }
     return status;
+}
+
+enum status progress_run(struct operation *operations, int count, struct progress *progress)
+{
+    return run(operations, count, false, progress);
+}
+
+enum status progress_resume(struct operation *operation, struct progress *progress)
+{
+    return run(operation, 1, true, progress);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ring/exchange.h"
+#include "ring/small.h"
 #include "ring/window.h"
 #include "verbs/clock.h"
 
@@ -182,23 +183,39 @@ static void operation_make(struct operation *operation, struct operation_room *r
     operation->windows = request->group == 0 && !operation->exchanges && window_fits(operation);
 }
 
-/* The body of every collective, on the caller's thread or a stream's. Small ones are not timed: a clock costs as much as they. */
-static enum status request_run(void *arguments)
+/* The long way. begun: not NULL where small.c has begun and holds the engine. Small ones are not timed: a clock costs as much as
+ * they. */
+static enum status run_long(const struct request *request, const struct exchange *begun)
 {
-    const struct request *request = arguments;
     struct ring_comm *comm = request->comm;
-    enum status status = comm_check(comm);
+    enum status status = begun != NULL ? STATUS_OK : comm_check(comm);
     if (status == STATUS_OK) {
         struct operation_room room;
         struct operation operation;
         operation_make(&operation, &room, request);
         int64_t begin_ns = operation.exchanges ? 0 : clock_ns();
-        status = progress_run(&operation, 1, comm->progress);
+        if (begun != NULL) {
+            operation.begun = true;
+            operation.tag = begun->tag;
+            operation.exchange = *begun;
+            status = progress_resume(&operation, comm->progress);
+        } else {
+            status = progress_run(&operation, 1, comm->progress);
+        }
         comm_count(comm, &operation, begin_ns == 0 ? 0 : clock_ns() - begin_ns);
         if (status != STATUS_OK) comm_fail(comm);
     }
     free(request->begins);
     return status;
+}
+
+/* The body of every collective on a stream's thread. */
+static enum status request_run(void *arguments)
+{
+    struct request *request = arguments;
+    struct exchange exchange;
+    enum small_end end = small_run(&exchange, request, false);
+    return end == SMALL_DONE ? STATUS_OK : run_long(request, end == SMALL_UNFINISHED ? &exchange : NULL);
 }
 
 /* ---- groups ---- */
@@ -299,6 +316,11 @@ static void draw_sequence(struct request *request)
 enum status request_submit(struct request *request, struct stream *stream)
 {
     struct ring_comm *comm = request->comm;
+    struct exchange exchange;
+    if (stream == NULL && !__atomic_load_n(&comm->group_open, __ATOMIC_RELAXED)) {
+        enum small_end end = small_run(&exchange, request, true);
+        if (end != SMALL_REFUSED) return end == SMALL_DONE ? STATUS_OK : run_long(request, &exchange);
+    }
     enum status status = check_request(request);
     if (status != STATUS_OK) {
         free(request->begins);
@@ -314,5 +336,5 @@ enum status request_submit(struct request *request, struct stream *stream)
         return status;
     }
     if (stream != NULL) return stream_call(stream, request_run, request, sizeof *request, comm->device);
-    return request_run(request);
+    return run_long(request, NULL);
 }

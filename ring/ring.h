@@ -66,8 +66,8 @@ struct ring_config {
     const char *transport; /* "auto" (shm within a host, tcp between hosts), "shm", "tcp". RINGZERO_TRANSPORT, auto */
     size_t slot_bytes;     /* multiple of 64. RINGZERO_SLOT_BYTES, 256 KiB */
     uint64_t slot_count;   /* power of two ≥ 2. RINGZERO_SLOTS, 8 */
-    size_t exchange_bytes; /* parts up to this size take one or two hops to everyone instead of the ring (exchange.h; at most */
-                           /* 16 ranks). 1 for none. RINGZERO_EXCHANGE_BYTES, 16 KiB; 0 there for none */
+    size_t exchange_bytes; /* parts up to this size take hops to everyone, or log2 n rounds where memory is not shared, instead */
+                           /* of the ring (exchange_plan.h; at most 16 ranks). 1 for none. RINGZERO_EXCHANGE_BYTES, 16 KiB; 0 there for none */
     size_t window_bytes;   /* larger operations among ranks of one host (at most 16) read one another's memory instead of passing */
                            /* slots round the ring, where a rank's chunk has at least this many bytes (window.h). SIZE_MAX for */
                            /* none. RINGZERO_WINDOW_BYTES, 16 KiB; 0 there for none */
@@ -156,8 +156,8 @@ struct ring_call {
     bool grouped;         /* in a group, which knows no short way for small operations */
 };
 
-/* What ring_counters.sent_bytes grows by at `rank` for one call. comm gives the ring's order and the tunables; NULL: rank order and
- * the defaults. Pure. */
+/* What ring_counters.sent_bytes grows by at `rank` for one call. comm gives the ring's order, the tunables and whether its ranks
+ * share memory; NULL: rank order, the defaults, and that they do. Pure. */
 uint64_t ring_predict_sent_bytes(const struct ring_call *call, int nranks, int rank, const struct ring_comm *comm);
 
 /* The chunk of `count` elements that belongs to rank c: the first count mod nranks chunks have one element more. Pure. */

@@ -12,7 +12,7 @@
  * heard another tag: who hears one fails, and says nothing more. So the last round speaks for all ranks.
  * Cost: no payload, ⌈log2 n⌉ messages a rank, all beside the data: it hides behind a large operation. A small one would take as
  * long as a barrier, because a root must know that the others have come at all: so only from RINGZERO_CHECK_ROOTS bytes on.
- * Small broadcasts have no rounds: their exchange goes from everyone to everyone anyway (exchange.c).
+ * Small broadcasts have no rounds: their exchange goes from everyone to everyone anyway (exchange_plan.c).
  * source: the dissemination barrier of Hensgen, Finkel and Manber, 1988.
  */
 #ifndef RING_ROLL_CALL_H

@@ -30,6 +30,7 @@ struct setting {
     bool quick; /* only a few counts */
     const enum dtype *large; /* only the large case, of these up to DTYPE_COUNT; or NULL */
     enum { PLAIN, ALLOCATED, MIXED, STAGED } memory; /* of ring_alloc(): none; all; of even ranks; only one, that is not used */
+    bool small; /* only small counts and the checks after the grid */
 };
 
 /* Where this rank's buffers come from: ring_alloc(), or malloc() where NULL. */
@@ -427,17 +428,26 @@ static void run_bad_arguments(struct ring_comm *comm)
     CHECK_OK(ring_barrier(comm, NULL)); /* nothing of this has hurt the communicator */
 }
 
+/* I4, on both sides of every threshold: twice, since what was made once takes a shorter way. */
 static void check_counters(struct ring_comm *comm)
 {
+    enum { MOST = 1003 };
     int n = ring_comm_nranks(comm), rank = ring_comm_rank(comm);
-    float x[1003] = {0};
-    struct ring_counters before = ring_comm_counters(comm);
-    CHECK_OK(ring_all_reduce(span_host(x, sizeof x), span_host(x, sizeof x), 1003, DTYPE_FLOAT32, REDOP_SUM, comm, NULL));
-    struct ring_counters after = ring_comm_counters(comm);
-    uint64_t sent = after.sent_bytes[COLLECTIVE_ALL_REDUCE] - before.sent_bytes[COLLECTIVE_ALL_REDUCE];
-    struct ring_call call = {.collective = COLLECTIVE_ALL_REDUCE, .dtype = DTYPE_FLOAT32, .redop = REDOP_SUM, .count = 1003};
-    CHECK(sent == ring_predict_sent_bytes(&call, n, rank, comm));
-    CHECK(after.operations[COLLECTIVE_ALL_REDUCE] == before.operations[COLLECTIVE_ALL_REDUCE] + 1);
+    float *x = calloc((size_t)MOST * (size_t)n, sizeof *x), *y = calloc((size_t)MOST * (size_t)n, sizeof *y);
+    struct span all = span_host(x, MOST * (size_t)n * sizeof *x), other = span_host(y, MOST * (size_t)n * sizeof *y);
+    size_t counts[] = {2, 2, 100, 100, MOST, MOST};
+    for (int c = COLLECTIVE_ALL_REDUCE; c <= COLLECTIVE_BROADCAST; c++)
+        for (int k = 0; k < 6; k++) {
+            struct test_case t = {.collective = (enum collective)c, .dtype = DTYPE_FLOAT32, .count = counts[k], .root = n - 1};
+            struct ring_call described = {.collective = t.collective, .dtype = t.dtype, .count = t.count, .root = t.root};
+            struct ring_counters before = ring_comm_counters(comm);
+            CHECK_OK(call(&t, all, other, comm, NULL));
+            struct ring_counters after = ring_comm_counters(comm);
+            CHECK(after.sent_bytes[c] - before.sent_bytes[c] == ring_predict_sent_bytes(&described, n, rank, comm));
+            CHECK(after.operations[c] == before.operations[c] + 1);
+        }
+    free(x);
+    free(y);
 }
 
 static void body(struct bootstrap *bootstrap, void *argument)
@@ -455,12 +465,12 @@ static void body(struct bootstrap *bootstrap, void *argument)
         bool allocates = setting->memory == ALLOCATED || (setting->memory == MIXED && ring_comm_rank(comm) % 2 == 0);
         allocator = allocates ? comm : NULL;
         for (const enum dtype *d = setting->large; d != NULL && *d != DTYPE_COUNT; d++) run_large(comm, *d);
-        if (setting->large == NULL) {
+        if (setting->large == NULL && !setting->small) {
             run_grid(setting, comm, stream, device);
             run_wide(setting, comm, stream, device);
             run_wide_others(comm);
         }
-        if (ring_comm_nranks(comm) == 8 && !setting->quick) run_small_counts(comm, device);
+        if (setting->small || (ring_comm_nranks(comm) == 8 && !setting->quick)) run_small_counts(comm, device);
         run_reciprocals(comm);
         run_lost_ones(comm);
         run_nan(comm);
@@ -502,8 +512,11 @@ int main(void)
         /* Small ones as exchanges, in one hop or two; large ones on the ring, with the threshold among the counts. */
         {{{.transport = "auto", .slot_bytes = 192, .slot_count = 4, .channels = 3}, .quick = true}, {1, 2, 3, 4, 5, 7, 8}},
         {{{.transport = "shm", .exchange_bytes = 2000}, .quick = false}, {2, 3, 8}},
-        {{{.transport = "tcp", .exchange_bytes = 2000}, .quick = true}, {2, 3, 5}},
-        {{{.custom = &transport_chaos, .slot_bytes = 256, .slot_count = 4}, .quick = true}, {2, 3, 5}},
+        {{{.transport = "tcp", .exchange_bytes = 2000}, .quick = true}, {2, 3, 5, 8}},
+        {{{.transport = "tcp"}, .quick = true}, {4}},
+        {{{.custom = &transport_chaos, .slot_bytes = 256, .slot_count = 4}, .quick = true}, {2, 3, 5, 6}},
+        {{{.custom = &transport_chaos, .exchange_bytes = 300}, .small = true}, {16}},
+        {{{.transport = "shm", .exchange_bytes = 300}, .small = true}, {16}},
         /* By windows whatever the size, some with counters near their wrap; then with exchanges and the ring beside them. */
         {{{.transport = "shm", .slot_bytes = 64, .slot_count = 2, .exchange_bytes = 1, .window_bytes = 1}, .memory = STAGED},
             {2, 3, 4, 5, 7, 8}},

@@ -1,0 +1,123 @@
+/* exchange_plan: how small operations run: in a hop or two, or in log2 n of them, instead of the ring's n−1 or 2(n−1). A pure
+ * function of the operation, its communicator and the rank; exchange.c runs what it says.
+ *
+ * Where all ranks share memory a message costs little, and hops are what counts: everyone to everyone.
+ *
+ *   all_gather, broadcast   one hop: each owner sends its chunk (the root the buffer) to all; in a broadcast the
+ *                           others send nothing, and say that where roots are checked (roll_call.h)
+ *   reduce_scatter          one hop: chunk c of everyone goes to rank c, which adds them
+ *   all_reduce, barrier     a few bytes: one hop, everyone sends all of it to all, and everyone adds everything;
+ *                           more: two hops, a reduce_scatter and an all_gather, the bytes of the ring
+ *
+ * Where they do not, a message costs two system calls, and messages are what counts: n·⌈log2 n⌉ instead of n(n−1), in rounds
+ * k = 0, 1, … that reach d = 2^k ranks further. Rank 0 of 4, blocks by the rank they come from (gather) or go to (scatter):
+ *
+ *                           round 0                  round 1
+ *   gather                  0 to 3, 1 from 1         01 to 2, 23 from 2                 all_gather; inputs of a few bytes
+ *   scatter                 1 3 to 1, 3 2 from 3     2 and rank 3's 2 to 2, two from 2  parts of a sum, each on its way to its owner
+ *   broadcast               from the parent          to the children of a binomial tree
+ *
+ * Either way whoever adds a chunk holds every rank's own part of it, so it adds them in the order of the ring (I1, I2): the
+ * bits are the same as on the ring, and sums in float32 of 16-bit elements cost no byte more. The rules that decide are static: exchange_fits(), and exchange_is_logarithmic(): by
+ * collective, count, nranks, tunables and the kind of edges alone, so alike on all ranks.
+ * source: J. Bruck et al., "Efficient algorithms for all-to-all communications", 1997.
+ */
+#ifndef RING_EXCHANGE_PLAN_H
+#define RING_EXCHANGE_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ring/operation.h"
+#include "verbs/lines.h"
+
+#define EXCHANGE_MOST_RANKS    16 /* n(n−1) edges: beyond, the ring */
+#define EXCHANGE_MOST_MESSAGES (4 * (EXCHANGE_MOST_RANKS - 1)) /* two hops, both ways */
+#define EXCHANGE_MOST_ROUNDS   8                               /* twice log2 n */
+#define EXCHANGE_MOST_PIECES   128
+#define EXCHANGE_SLOTS         8
+_Static_assert(
+    2 * (EXCHANGE_MOST_RANKS - 1) <= 2 * RING_MAX_CHANNELS, "its edges fit an operation's room");
+#define EXCHANGE_LINE_BYTES                                                                        \
+    ((size_t)1088) /* an entry: header and 1 KiB of data, in whole cache lines */
+#define EXCHANGE_FEW_BYTES (EXCHANGE_LINE_BYTES - LINES_HEADER_BYTES)
+
+/* What offsets count from. A stage is memory of the communicator for other ranks' parts. */
+enum exchange_place { EXCHANGE_SEND, EXCHANGE_RECV, EXCHANGE_STAGE, EXCHANGE_PLACES };
+
+struct exchange_piece {
+    enum exchange_place place;
+    uint32_t bytes;
+    size_t offset;
+};
+
+/* One message: pieces one after another. A received one that `stays` has none: it is added up where it has arrived. */
+struct exchange_message {
+    int peer;
+    bool stays;
+    bool by_lines; /* exchange.c's: the edge has lines and they are long enough */
+    short first_piece, pieces;
+    uint32_t bytes;
+    struct edge *edge; /* exchange.c's */
+};
+
+/* The next round begins when all messages of this one have been sent and have come. */
+struct exchange_round {
+    short first_send, sends, first_receive, receives; /* in messages[] */
+    bool to_owners; /* what a message holds belongs to its receiver; else to its sender */
+    bool adds;                                        /* then the sums are made */
+};
+
+/* `count` elements that begin at `at` in every rank's part; the rank at position `last` of the ring is added last. */
+struct exchange_sum {
+    size_t at, to; /* bytes; to: in recv */
+    size_t count;
+    int last;
+};
+
+struct exchange_plan {
+    /* What it is for; all but `sequence` of the tag. */
+    enum collective collective;
+    struct reduction reduction;
+    int root;
+    size_t count, stride;
+    uint64_t tag;
+    bool ready;  /* exchange.c's: all edges are connected, */
+    bool staged; /* and some of them ask for system calls */
+
+    size_t send_bytes, recv_bytes, stage_bytes; /* that are read and written there */
+    ptrdiff_t in_place;                         /* recv − send, when it works in place */
+    struct exchange_piece own_from, own_to;     /* copied first, unless they are the same */
+    int round_count, message_count, piece_count, sum_count;
+    struct exchange_round rounds[EXCHANGE_MOST_ROUNDS];
+    struct exchange_message messages[EXCHANGE_MOST_MESSAGES];
+    struct exchange_piece pieces[EXCHANGE_MOST_PIECES];
+    struct exchange_sum sums[EXCHANGE_MOST_RANKS];
+    int order[EXCHANGE_MOST_RANKS]; /* rank at a position of the ring */
+    /* Where the part of each rank is: in a place, or in the message that stays. */
+    struct {
+        short message; /* −1: in a place */
+        enum exchange_place place;
+        size_t offset;
+    } parts[EXCHANGE_MOST_RANKS];
+    uint64_t sent_bytes, received_bytes;
+};
+
+/* Whether an operation is an exchange: by collective, redop, count and nranks alone. */
+bool exchange_fits(const struct operation *operation);
+
+/* Whether it takes rounds instead of hops. Needs exchange_fits(). */
+bool exchange_is_logarithmic(const struct operation *operation);
+
+/* Needs of the operation what exchange_fits() needs, and of its communicator nranks, rank, order, one_memory and exchange_bytes.
+ * The buffers are not looked at. */
+void exchange_plan_make(struct exchange_plan *plan, const struct operation *operation);
+
+/* Bytes that operation->comm->rank sends for it. */
+uint64_t exchange_sent_bytes(const struct operation *operation);
+
+/* Bytes of the slots of the edges that exchanges use. */
+size_t exchange_slot_bytes(const struct ring_comm *comm);
+
+#endif
