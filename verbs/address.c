@@ -26,3 +26,16 @@ int address_port(const struct sockaddr_storage *name)
     memcpy(&v6, name, sizeof v6);
     return ntohs(name->ss_family == AF_INET6 ? v6.sin6_port : v4.sin_port);
 }
+
+bool address_equal(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+    struct sockaddr_in a4, b4;
+    struct sockaddr_in6 a6, b6;
+    memcpy(&a4, a, sizeof a4);
+    memcpy(&b4, b, sizeof b4);
+    memcpy(&a6, a, sizeof a6);
+    memcpy(&b6, b, sizeof b6);
+    if (a->ss_family != b->ss_family) return false;
+    if (a->ss_family == AF_INET) return a4.sin_addr.s_addr == b4.sin_addr.s_addr;
+    return a->ss_family == AF_INET6 && memcmp(&a6.sin6_addr, &b6.sin6_addr, sizeof a6.sin6_addr) == 0;
+}

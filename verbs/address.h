@@ -12,4 +12,7 @@ bool address_parse(struct sockaddr_storage *name, socklen_t *name_bytes, const c
 /* The port in a name that the system has filled in. */
 int address_port(const struct sockaddr_storage *name);
 
+/* Whether two names that the system has filled in have the same address, whatever their ports. */
+bool address_equal(const struct sockaddr_storage *a, const struct sockaddr_storage *b);
+
 #endif

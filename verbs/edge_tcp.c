@@ -95,10 +95,24 @@ static enum status connection_lost(const struct edge *edge, const char *what, in
         error == 0 ? "closed by the peer" : strerror(error));
 }
 
+/* Advice: without it small messages are slow, not wrong. */
 static void connection_tune(int fd)
 {
-    int on = 1; /* advice: without it small messages are slow, not wrong */
+    int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+/* Both ends at one address are on one machine: there is no line that could be congested, and an algorithm that paces (bbr) only
+ * makes the sender wait. Between machines the choice is the system's. Call when connected. */
+static void connection_tune_local(int fd)
+{
+    struct sockaddr_storage here = {0}, there = {0};
+    socklen_t here_length = sizeof here, there_length = sizeof there;
+    if (getsockname(fd, (struct sockaddr *)&here, &here_length) != 0) return;
+    if (getpeername(fd, (struct sockaddr *)&there, &there_length) != 0) return;
+    if (!address_equal(&here, &there)) return;
+    static const char plain[] = "reno"; /* every kernel has it, every user may choose it */
+    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, plain, sizeof plain - 1);
 }
 
 /* ---- connecting ---- */
@@ -179,6 +193,7 @@ static enum status producer_connect(struct edge *edge, bool *ready)
     if (error != 0)
         return FAIL(STATUS_PEER, "cannot connect to rank %d at %s port %u: %s", edge->config.peer, offer.address,
             offer.port, strerror(error));
+    connection_tune_local(tcp->fd);
     struct tcp_hello hello = {TCP_MAGIC, offer.nonce};
     ssize_t sent = send(tcp->fd, &hello, sizeof hello, MSG_NOSIGNAL); /* a new connection's buffer holds it whole */
     if (sent != (ssize_t)sizeof hello) return connection_lost(edge, "hello", sent < 0 ? errno : 0);
