@@ -467,7 +467,7 @@ static struct edge_config edge_config_of(int channel, enum edge_side side, int p
     };
     if (channel != comm_exchange_channel(comm)) return config;
     config.slot_bytes = exchange_slot_bytes(comm);
-    config.slot_count = EXCHANGE_SLOTS;
+    config.slot_count = exchange_slot_count(comm);
     config.line_bytes = EXCHANGE_LINE_BYTES;
     return config;
 }

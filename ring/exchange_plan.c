@@ -73,6 +73,8 @@ size_t exchange_slot_bytes(const struct ring_comm *comm)
     return ((comm->one_memory ? most : 2 * most) + 63) / 64 * 64;
 }
 
+uint64_t exchange_slot_count(const struct ring_comm *comm) { return comm->one_memory ? 8 : 16; }
+
 /* ---- writing a plan ---- */
 
 static struct exchange_round *round_begin(struct exchange_plan *plan)

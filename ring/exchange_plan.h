@@ -36,7 +36,6 @@
 #define EXCHANGE_MOST_MESSAGES (4 * (EXCHANGE_MOST_RANKS - 1)) /* two hops, both ways */
 #define EXCHANGE_MOST_ROUNDS   8                               /* twice log2 n */
 #define EXCHANGE_MOST_PIECES   128
-#define EXCHANGE_SLOTS         8
 _Static_assert(
     2 * (EXCHANGE_MOST_RANKS - 1) <= 2 * RING_MAX_CHANNELS, "its edges fit an operation's room");
 #define EXCHANGE_LINE_BYTES                                                                        \
@@ -117,7 +116,9 @@ void exchange_plan_make(struct exchange_plan *plan, const struct operation *oper
 /* Bytes that operation->comm->rank sends for it. */
 uint64_t exchange_sent_bytes(const struct operation *operation);
 
-/* Bytes of the slots of the edges that exchanges use. */
+/* The slots of the edges that exchanges use. More where credits are messages of their own: every
+ * half of the slots, one. */
 size_t exchange_slot_bytes(const struct ring_comm *comm);
+uint64_t exchange_slot_count(const struct ring_comm *comm);
 
 #endif

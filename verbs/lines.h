@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LINES_COUNT        16 /* L, a power of two */
+#define LINES_COUNT        32 /* L, a power of two */
 #define LINES_HEADER_BYTES 24
 
 struct line_entry {
