@@ -152,7 +152,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     for (int i = 0; i < CHANNELS * n; i++) order[i] = i % n;
     struct edge *edges[PLACES] = {NULL};
     struct fuzzed fuzzed[PLACES] = {0};
-    struct ring_comm comm = {.nranks = n, .members = members, .order = order, .position = position, .edges = edges, .premul = 1,
+    struct device *device;
+    if (device_open(&device, "host") != STATUS_OK) abort();
+    struct ring_comm comm = {.device = device, .nranks = n, .members = members, .order = order, .position = position, .edges = edges, .premul = 1,
         .config = {.slot_bytes = SLOT_BYTES, .slot_count = SLOTS, .exchange_bytes = flags & 2 ? 2048 : 1, .channels = flags & 8 ? 2 : 1}};
     pthread_mutex_init(&comm.lock, NULL);
     int used = (comm.config.channels + 2) * 2 * n;
@@ -175,6 +177,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (operation.send != operation.recv) free((void *)(uintptr_t)operation.send);
     free(operation.recv);
     for (int i = 0; i < used; i++) fuzzed_close(&fuzzed[i]);
+    exchange_forget(&comm);
+    device_close(device);
     pthread_mutex_destroy(&comm.lock);
     return 0;
 }
