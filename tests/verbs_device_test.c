@@ -4,6 +4,7 @@
  */
 #include <math.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -107,6 +108,77 @@ static void check_limit_of_threads(struct device *device)
     CHECK(all == 9996 && memory_account_read(device).now[MEMORY_COMMUNICATION] == 9996);
     memory_count(device, MEMORY_COMMUNICATION, -9996);
     device_limit(device, 0);
+}
+
+/* What is alive is found by any part of it, under an id of its own, even where an address comes again. */
+static void check_allocations(struct device *device)
+{
+    struct span spans[100];
+    struct allocation found = {0}, again = {0};
+    for (size_t i = 0; i < 100; i++) CHECK_OK(memory_alloc(&spans[i], 128 + i, MEMORY_WORKSPACE, device));
+    uint64_t last_id = 0;
+    for (size_t i = 0; i < 100; i++) {
+        CHECK(memory_find(&found, (char *)spans[i].ptr + 100, 28 + i, device));
+        CHECK(found.ptr == spans[i].ptr && found.bytes == spans[i].bytes && found.id > last_id);
+        last_id = found.id;
+        CHECK(!memory_find(&again, (char *)spans[i].ptr + 100, 29 + i, device)); /* reaches past its end */
+    }
+    CHECK(!memory_find(&found, &found, sizeof found, device));
+    const void *address = spans[50].ptr;
+    CHECK(memory_find(&found, address, 1, device));
+    memory_free(&spans[50], MEMORY_WORKSPACE, device);
+    CHECK(!memory_find(&again, address, 1, device));
+    CHECK_OK(memory_alloc(&spans[50], 178, MEMORY_WORKSPACE, device));
+    CHECK(memory_find(&again, spans[50].ptr, 1, device) && again.id > last_id && again.id != found.id);
+    for (size_t i = 0; i < 100; i++) memory_free(&spans[i], MEMORY_WORKSPACE, device);
+}
+
+/* A companion is opened once, hears of each end, and is closed with the device. One that cannot be opened is tried again. */
+struct listener {
+    struct device_companion companion;
+    uint64_t forgotten_bytes;
+};
+static int opened, refused, closed; /* of this test's one thread */
+
+static void listener_forget(const struct allocation *allocation, struct device_companion *companion)
+{
+    ((struct listener *)(void *)companion)->forgotten_bytes += allocation->bytes;
+}
+
+static void listener_close(struct device_companion *companion)
+{
+    closed++;
+    free(companion);
+}
+
+static enum status listener_open(struct device_companion **companion)
+{
+    if (refused++ == 0) return FAIL(STATUS_SYSTEM, "refused on purpose");
+    struct listener *listener = calloc(1, sizeof *listener);
+    listener->companion = (struct device_companion){.forget = listener_forget, .close = listener_close};
+    *companion = &listener->companion;
+    opened++;
+    return STATUS_OK;
+}
+
+static void check_companions(void)
+{
+    struct device *device;
+    struct device_companion *first = NULL, *second = NULL;
+    struct span before, after;
+    CHECK_OK(device_open(&device, "host"));
+    CHECK_OK(memory_alloc(&before, 100, MEMORY_WORKSPACE, device));
+    CHECK_STATUS(device_companion(&first, listener_open, device), STATUS_SYSTEM);
+    CHECK_OK(device_companion(&first, listener_open, device));
+    CHECK_OK(device_companion(&second, listener_open, device));
+    CHECK(first == second && opened == 1);
+    CHECK_OK(memory_alloc(&after, 11, MEMORY_WORKSPACE, device));
+    memory_free(&before, MEMORY_WORKSPACE, device);
+    memory_free(&after, MEMORY_WORKSPACE, device);
+    memory_free(&after, MEMORY_WORKSPACE, device);
+    CHECK(((struct listener *)(void *)first)->forgotten_bytes == 111);
+    device_close(device);
+    CHECK(closed == 1);
 }
 
 static void check_order(struct device *device)
@@ -264,6 +336,8 @@ int main(void)
     check_memory(device);
     check_limit(device);
     check_limit_of_threads(device);
+    check_allocations(device);
+    check_companions();
     check_order(device);
     check_failure(device);
     check_events(device);

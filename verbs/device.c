@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "verbs/device_host.h"
+#include "verbs/device_internal.h"
 
 static const char *const tag_names[MEMORY_TAG_COUNT] = {
     [MEMORY_WEIGHTS] = "weights",
@@ -30,10 +31,18 @@ enum status device_open(struct device **device, const char *name)
     *device = calloc(1, sizeof **device);
     if (*device == NULL) return FAIL(STATUS_SYSTEM, "no memory for a device");
     (*device)->ops = &device_host_ops;
-    return STATUS_OK;
+    if (device_inside_open(*device) == STATUS_OK) return STATUS_OK;
+    device_close(*device);
+    *device = NULL;
+    return STATUS_SYSTEM;
 }
 
-void device_close(struct device *device) { free(device); }
+void device_close(struct device *device)
+{
+    if (device == NULL) return;
+    device_inside_close(device);
+    free(device);
+}
 
 void device_limit(struct device *device, uint64_t bytes) { device->limit_bytes = bytes; }
 
@@ -100,7 +109,13 @@ enum status memory_alloc(struct span *span, size_t bytes, enum memory_tag tag, s
     *span = (struct span){.kind = device->ops->kind, .device = device->index};
     if (bytes == 0) return STATUS_OK;
     TRY(memory_reserve(device, tag, bytes));
-    if (device->ops->alloc(&span->ptr, bytes) != STATUS_OK) {
+    bool allocated = device->ops->alloc(&span->ptr, bytes) == STATUS_OK;
+    if (allocated && device_remember(span->ptr, bytes, device) != STATUS_OK) {
+        device->ops->free(span->ptr, bytes);
+        allocated = false;
+    }
+    if (!allocated) {
+        span->ptr = NULL;
         memory_count(device, tag, -(int64_t)bytes);
         return FAIL(STATUS_SYSTEM, "no memory on %s for %zu bytes of %s: use a smaller model or batch, or more ranks",
             device->ops->name, bytes, memory_tag_name(tag));
@@ -112,6 +127,7 @@ enum status memory_alloc(struct span *span, size_t bytes, enum memory_tag tag, s
 void memory_free(struct span *span, enum memory_tag tag, struct device *device)
 {
     if (span->ptr != NULL) {
+        device_forget(span->ptr, device);
         device->ops->free(span->ptr, span->bytes);
         memory_count(device, tag, -(int64_t)span->bytes);
     }

@@ -8,6 +8,7 @@
 #ifndef VERBS_DEVICE_H
 #define VERBS_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -85,12 +86,15 @@ struct device_ops {
     enum status (*event_synchronize)(struct event *event);
 };
 
+struct device_inside;
+
 struct device {
     const struct device_ops *ops;
     int index;
     struct memory_account account;
     uint64_t held_bytes;  /* of all tags together. Used through __atomic builtins, as the account is */
     uint64_t limit_bytes; /* of them; 0: none */
+    struct device_inside *inside; /* device_companion.c's */
 };
 
 /* Opens a device by name: "host". errors: INVALID for any other name. Close with device_close(); NULL is accepted. */
@@ -116,6 +120,36 @@ void memory_count(struct device *device, enum memory_tag tag, int64_t bytes);
 
 /* A consistent copy of the counters. threads: any. */
 struct memory_account memory_account_read(struct device *device);
+
+/* What memory_alloc() gave and memory_free() has not taken back. An address may come again, an id never does: it is by the id that
+ * one remembers an allocation, for instance what a NIC was told of it. */
+struct allocation {
+    const void *ptr;
+    size_t bytes;
+    uint64_t id;
+};
+
+/* The allocation that [ptr, ptr + bytes) lies in, whole; false when there is none: memory from elsewhere. threads: any. */
+bool memory_find(struct allocation *allocation, const void *ptr, size_t bytes, struct device *device);
+
+/* What is opened once per device, at its first use, and lives as long as the device does: a transport's hardware, and what it has
+ * registered of the device's memory. Its maker fills the two functions; the rest is device_companion.c's. */
+struct device_companion;
+typedef enum status (*device_companion_open)(struct device_companion **companion);
+
+struct device_companion {
+    /* memory_free() is about to free it. optional */
+    void (*forget)(const struct allocation *allocation, struct device_companion *companion);
+    /* device_close() has come; frees the companion. required */
+    void (*close)(struct device_companion *companion);
+    device_companion_open open;
+    struct device_companion *older;
+};
+
+/* The companion that `open` makes: made by the first call, found by those after it. open must not allocate from a device.
+ * errors: those of open; nothing is left then, and the next call tries again. threads: any. */
+MUST_CHECK enum status device_companion(
+    struct device_companion **companion, device_companion_open open, struct device *device);
 
 /* A stream is a queue of calls that run one after another, in order, beside the caller (host: on one worker thread, which
  * carries the log label of the opener). After a call fails, the later ones are skipped until the failure has been reported by

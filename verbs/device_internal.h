@@ -1,0 +1,15 @@
+/* device_internal: what device.c asks of device_companion.c. */
+#ifndef VERBS_DEVICE_INTERNAL_H
+#define VERBS_DEVICE_INTERNAL_H
+
+#include "verbs/device.h"
+
+MUST_CHECK enum status device_inside_open(struct device *device);
+/* Closes all companions. A device that was not opened is accepted. */
+void device_inside_close(struct device *device);
+
+/* An allocation begins and ends; its companions hear of the end. errors: SYSTEM, no memory to remember it. threads: any. */
+MUST_CHECK enum status device_remember(const void *ptr, size_t bytes, struct device *device);
+void device_forget(const void *ptr, struct device *device);
+
+#endif
