@@ -72,24 +72,34 @@ static void add(struct trace *trace, const struct trace_event *event)
     else trace->dropped++;
 }
 
+/* What the channel waits for is over at end_ns, and belongs to no step. */
+static void end_wait(struct trace *trace, int channel, int64_t end_ns)
+{
+    struct trace_event event = {.begin_ns = trace->waits[channel].since_ns,
+        .end_ns = end_ns,
+        .step = -1,
+        .chunk = -1,
+        .from = -1,
+        .to = -1,
+        .kind = (uint8_t)trace->waits[channel].kind,
+        .channel = (uint8_t)channel};
+    if (event.begin_ns != 0) add(trace, &event);
+    trace->waits[channel].since_ns = 0;
+}
+
 void trace_wait(struct trace *trace, enum trace_kind kind, int channel)
 {
     if (trace == NULL) return;
     if (trace->waits[channel].since_ns != 0 && trace->waits[channel].kind == kind) return;
     int64_t now = clock_ns();
-    if (trace->waits[channel].since_ns != 0) {
-        struct trace_event event = {.begin_ns = trace->waits[channel].since_ns,
-            .end_ns = now,
-            .step = -1,
-            .chunk = -1,
-            .from = -1,
-            .to = -1,
-            .kind = (uint8_t)trace->waits[channel].kind,
-            .channel = (uint8_t)channel};
-        add(trace, &event); /* first for data, then for room */
-    }
+    end_wait(trace, channel, now); /* first for data, then for room */
     trace->waits[channel].since_ns = now;
     trace->waits[channel].kind = kind;
+}
+
+void trace_wait_end(struct trace *trace, int channel)
+{
+    if (trace != NULL) end_wait(trace, channel, clock_ns());
 }
 
 void trace_step(struct trace *trace, int channel, int64_t begin_ns, const struct trace_event *event)

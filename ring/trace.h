@@ -8,6 +8,9 @@
  *
  * An operation small enough for the exchange (exchange.h) leaves an event for each part that it sends or receives and one for its
  * sum, on channel 0: its step is the hop, its chunk what the part belongs to (the sender's rank, where all of it is sent).
+ * One by windows (window.h) leaves, on channel 0, a send for each record posted to a peer (with its copy into the stage, if there
+ * is one), a recv for each met, and for what is done with them, a unit at a time, sums (recv_reduce_copy) and copies,
+ * which name no peer; its step is 0 for inputs, 1 for results. A wait for room may be one for others to read.
  *
  * Without a trace a step costs one predictable branch; with one, two readings of the clock. When the buffer is
  * full, later events are counted and dropped. Operations of one communicator run one after another, so nobody
@@ -78,6 +81,9 @@ static inline int64_t trace_now(const struct trace *trace)
 
 /* A channel begins to wait, or still waits. */
 void trace_wait(struct trace *trace, enum trace_kind kind, int channel);
+
+/* The channel waits no more, though no step follows. */
+void trace_wait_end(struct trace *trace, int channel);
 
 /* A step is done: ends the channel's wait, if it waited, at begin_ns, and adds the step. The event's times,
  * kind and channel are set here; the rest is the caller's. */

@@ -22,103 +22,26 @@
 #include "ring/comm.h"
 #include "ring/exchange.h"
 #include "ring/trace.h"
+#include "ring/window_part.h"
 
 #define UNIT           ((size_t)256 << 10) /* bytes: done in one go */
 #define TILE           ((size_t)4 << 10)   /* bytes: sums in the first cache */
 #define SMALLEST_PIECE ((size_t)16 << 10)  /* bytes: below, cutting costs more than it overlaps */
-#define SUM_FACTOR     16                  /* chunks of an all_reduce gain by windows from so many times window_bytes on, staged or not */
 #define CACHE_BYTES    ((size_t)4 << 20)   /* results larger than this are not wanted in this core's cache */
 
-/* ---- what an operation consists of ---- */
+enum step { STEP_INPUTS, STEP_RESULTS }; /* of trace events */
 
-static bool adds(const struct operation *operation) { return collective_is_reduction(operation->collective); }
+/* ---- for whoever watches ---- */
 
-static bool has_results(const struct operation *operation) { return operation->collective != COLLECTIVE_REDUCE_SCATTER; }
-
-/* Whether there are results of this rank. */
-static bool owns(int rank, const struct operation *operation)
+/* A record posted (to ≥ 0) or met (from ≥ 0), a unit added or copied (neither): what of the event is not the operation's. */
+static inline void trace_part(const struct operation *operation, int64_t begin_ns, struct trace_event event)
 {
-    if (!has_results(operation)) return false;
-    return operation->collective != COLLECTIVE_BROADCAST || rank == operation->root;
-}
-
-static size_t element_bytes(const struct operation *operation) { return dtype_bytes(operation->reduction.dtype); }
-
-static size_t chunk_bytes(int c, const struct operation *operation)
-{
-    size_t begin, count;
-    operation_chunk(&begin, &count, operation, c);
-    return count * element_bytes(operation);
-}
-
-static size_t chunk_offset(int c, const struct operation *operation)
-{
-    size_t begin, count;
-    operation_chunk(&begin, &count, operation, c);
-    return begin * element_bytes(operation);
-}
-
-static size_t largest_chunk_bytes(const struct operation *operation)
-{
-    size_t largest = 0;
-    for (int c = 0; c < operation->reduction.nranks; c++) {
-        size_t bytes = chunk_bytes(c, operation);
-        if (bytes > largest) largest = bytes;
-    }
-    return largest;
-}
-
-/* Bytes of results of `rank`, and of inputs for it. */
-static size_t result_bytes(int rank, const struct operation *operation)
-{
-    return owns(rank, operation) ? chunk_bytes(rank, operation) : 0;
-}
-
-static size_t input_bytes(int rank, const struct operation *operation)
-{
-    return adds(operation) ? chunk_bytes(rank, operation) : 0;
-}
-
-/* Where this rank's results come from, and where those of a rank go. */
-static const unsigned char *result_source(const struct operation *operation)
-{
-    if (!adds(operation)) return operation->send; /* of an all_gather: this rank's chunk */
-    return operation->recv + chunk_offset(operation->comm->rank, operation);
-}
-
-static unsigned char *result_place(int rank, const struct operation *operation)
-{
-    return operation->recv + chunk_offset(rank, operation);
-}
-
-static unsigned char *sum_place(const struct operation *operation)
-{
-    return operation->recv_is_chunk ? operation->recv : result_place(operation->comm->rank, operation);
-}
-
-bool window_fits(const struct operation *operation)
-{
-    const struct ring_comm *comm = operation->comm;
-    if (!comm->has_windows || operation->count == 0) return false;
-    if (operation->reduction.redop == REDOP_PREMUL_SUM) return false; /* every rank has a factor of its own: the ring */
-    size_t largest = largest_chunk_bytes(operation);
-    if (largest < comm->config.window_bytes) return false;
-    bool staged = !operation->has_memory; /* presumably; then two copies instead of the ring's one must be worth it */
-    switch (operation->collective) {
-    case COLLECTIVE_ALL_REDUCE: return largest / SUM_FACTOR >= comm->config.window_bytes ? !staged || comm->nranks > 2 : !staged && comm->nranks > 2;
-    case COLLECTIVE_REDUCE_SCATTER: return !staged;
-    case COLLECTIVE_ALL_GATHER:
-    case COLLECTIVE_BROADCAST: return !staged || comm->nranks > 2;
-    default: return false;
-    }
-}
-
-uint64_t window_sent_bytes(const struct operation *operation)
-{
-    int self = operation->comm->rank, n = operation->comm->nranks;
-    uint64_t bytes = (uint64_t)(n - 1) * result_bytes(self, operation);
-    for (int c = 0; c < n; c++) bytes += c == self ? 0 : input_bytes(c, operation);
-    return bytes;
+    struct trace *trace = operation->comm->trace;
+    if (trace == NULL) return;
+    event.sequence = (uint32_t)operation->sequence;
+    event.collective = (uint8_t)operation->collective;
+    if (operation->collective == COLLECTIVE_BROADCAST) event.chunk = 0; /* there is but one */
+    trace_step(trace, 0, begin_ns, &event);
 }
 
 /* ---- posting ---- */
@@ -155,12 +78,18 @@ static unsigned char *free_area(const struct operation *operation)
     return window->stage + window->turn % WINDOW_AREAS * window->area_bytes;
 }
 
-static void post(struct operation *operation, int i, uint64_t reference, size_t bytes)
+/* begin_ns: when the work on the record began, as trace_now(). */
+static void post(struct operation *operation, int i, uint64_t reference, size_t bytes, int64_t begin_ns)
 {
-    struct edge *edge = edge_of(peer_at(i, operation), EDGE_PRODUCER, operation);
+    int self = operation->comm->rank, peer = peer_at(i, operation);
+    struct edge *edge = edge_of(peer, EDGE_PRODUCER, operation);
     fifo_post_reference(&edge->fifo, bytes, operation->tag, reference);
     edge_notify(edge);
     operation->sent_bytes += bytes;
+    bool result = (reference & REGION_MARK) != 0;
+    trace_part(operation, begin_ns,
+        (struct trace_event){.primitive = PRIMITIVE_SEND, .step = result ? STEP_RESULTS : STEP_INPUTS,
+            .chunk = result ? self : peer, .from = -1, .to = peer, .bytes = bytes});
 }
 
 static void end_turn(struct operation *operation)
@@ -196,17 +125,18 @@ static void post_inputs(struct operation *operation, bool *moved)
     if (area != NULL) piece = piece_bytes(window->area_bytes / (size_t)peers, window->inputs_largest);
     for (int i = 0; i < peers; i++) {
         int peer = peer_at(i, operation);
-        size_t bytes = input_bytes(peer, operation), from = chunk_offset(peer, operation) + window->inputs_posted;
+        size_t bytes = window_input_bytes(peer, operation), from = window_chunk_offset(peer, operation) + window->inputs_posted;
         if (bytes <= window->inputs_posted) continue;
         bytes = bytes - window->inputs_posted < piece ? bytes - window->inputs_posted : piece;
+        int64_t begin_ns = trace_now(operation->comm->trace);
         if (area == NULL) {
-            post(operation, i, window->input_reference + from, bytes);
+            post(operation, i, window->input_reference + from, bytes, begin_ns);
             continue;
         }
         unsigned char *to = area + (size_t)i * piece;
         copy_to_stage(operation, to, operation->send + from, bytes);
         if (operation->streaming) streaming_fence();
-        post(operation, i, window->stage_reference + (uint64_t)(to - window->stage), bytes);
+        post(operation, i, window->stage_reference + (uint64_t)(to - window->stage), bytes, begin_ns);
     }
     if (area != NULL) end_turn(operation);
     window->inputs_posted += piece;
@@ -217,21 +147,25 @@ static void post_inputs(struct operation *operation, bool *moved)
 static void post_results(struct operation *operation, bool *moved)
 {
     struct window *window = &operation->room->window;
-    size_t ready = adds(operation) ? window->reduced : result_bytes(operation->comm->rank, operation);
-    if (!has_results(operation) || window->results_posted >= ready || !all_have_room(operation)) return;
-    const unsigned char *from = result_source(operation) + window->results_posted;
+    size_t ready = window_adds(operation) ? window->reduced : window_result_bytes(operation->comm->rank, operation);
+    if (!window_has_results(operation) || window->results_posted >= ready || !all_have_room(operation)) return;
+    const unsigned char *from = window_result_source(operation) + window->results_posted;
     size_t bytes = ready - window->results_posted;
     uint64_t reference = window->result_reference + window->results_posted;
+    int64_t begin_ns = trace_now(operation->comm->trace);
     if (window->result_reference == 0) {
         unsigned char *area = free_area(operation);
         if (area == NULL) return;
-        size_t piece = piece_bytes(window->area_bytes, result_bytes(operation->comm->rank, operation));
+        size_t piece = piece_bytes(window->area_bytes, window_result_bytes(operation->comm->rank, operation));
         if (bytes > piece) bytes = piece;
         copy_to_stage(operation, area, from, bytes);
         if (operation->streaming) streaming_fence();
         reference = window->stage_reference + (uint64_t)(area - window->stage);
     }
-    for (int i = 0; i < operation->comm->nranks - 1; i++) post(operation, i, reference | REGION_MARK, bytes);
+    for (int i = 0; i < operation->comm->nranks - 1; i++) {
+        post(operation, i, reference | REGION_MARK, bytes, begin_ns);
+        begin_ns = trace_now(operation->comm->trace);
+    }
     if (window->result_reference == 0) end_turn(operation);
     window->results_posted += bytes;
     *moved = true;
@@ -250,8 +184,8 @@ static void give_back(int peer, const struct operation *operation)
 static bool expects(int peer, const struct operation *operation)
 {
     const struct window_peer *from = &operation->room->window.peers[peer];
-    return from->inputs_seen < input_bytes(operation->comm->rank, operation) ||
-           from->results_seen < result_bytes(peer, operation);
+    return from->inputs_seen < window_input_bytes(operation->comm->rank, operation) ||
+           from->results_seen < window_result_bytes(peer, operation);
 }
 
 /* The next record of a peer, if the last is used up. An input of an all_reduce that lies in a region need not be held: its owner
@@ -261,13 +195,14 @@ static enum status take_record(struct operation *operation, int peer, bool *move
     struct window_peer *from = &operation->room->window.peers[peer];
     struct edge *edge = edge_of(peer, EDGE_CONSUMER, operation);
     if (from->holds_input || from->holds_result || edge->phase != EDGE_READY || fifo_ready(&edge->fifo) == 0) return STATUS_OK;
+    int64_t begin_ns = trace_now(operation->comm->trace);
     const struct fifo_record *record = fifo_record(&edge->fifo);
     bool result = (record->reference & REGION_MARK) != 0;
     uint64_t reference = record->reference & ~REGION_MARK;
     size_t bytes = record->bytes;
-    size_t missing = result ? result_bytes(peer, operation) - from->results_seen
-                            : input_bytes(operation->comm->rank, operation) - from->inputs_seen;
-    bool fits = bytes > 0 && bytes <= missing && bytes % element_bytes(operation) == 0 && (result || from->input_left == 0);
+    size_t missing = result ? window_result_bytes(peer, operation) - from->results_seen
+                            : window_input_bytes(operation->comm->rank, operation) - from->inputs_seen;
+    bool fits = bytes > 0 && bytes <= missing && bytes % window_element_bytes(operation) == 0 && (result || from->input_left == 0);
     TRY(operation_check_slice(operation, peer, record->tag, bytes, fits ? bytes : missing));
     const unsigned char *data;
     TRY(region_view_find(&data, reference, bytes, operation->comm->views[peer]));
@@ -279,11 +214,14 @@ static enum status take_record(struct operation *operation, int peer, bool *move
     } else {
         from->input = data;
         from->input_left = bytes;
-        from->holds_input = !has_results(operation) || region_is_stage(reference);
+        from->holds_input = !window_has_results(operation) || region_is_stage(reference);
         from->inputs_seen += bytes;
     }
     if (!result && !from->holds_input) give_back(peer, operation);
     operation->received_bytes += bytes;
+    trace_part(operation, begin_ns,
+        (struct trace_event){.primitive = PRIMITIVE_RECV, .step = result ? STEP_RESULTS : STEP_INPUTS,
+            .chunk = result ? peer : operation->comm->rank, .from = peer, .to = -1, .bytes = bytes});
     *moved = true;
     return STATUS_OK;
 }
@@ -306,7 +244,7 @@ static void reduce_tile(unsigned char *out, const unsigned char *own, size_t at,
         reduce_combine(sum, wire, peers[comm_rank_at(comm, 0, (last + j) % n)].input + at, count, reduction);
         wire = sum;
     }
-    bool wide = reduce_partial_bytes(reduction) != element_bytes(operation);
+    bool wide = reduce_partial_bytes(reduction) != window_element_bytes(operation);
     reduce_combine(wide ? sum : out, wire, own, count, reduction);
     if (reduce_finishes(reduction)) reduce_finish(out, wide ? sum : out, count, reduction);
 }
@@ -316,17 +254,21 @@ static void reduce_unit(struct operation *operation, bool *moved)
 {
     struct window *window = &operation->room->window;
     int self = operation->comm->rank, n = operation->comm->nranks;
-    size_t element = element_bytes(operation), bytes = input_bytes(self, operation) - window->reduced;
+    size_t element = window_element_bytes(operation), bytes = window_input_bytes(self, operation) - window->reduced;
     if (bytes > UNIT) bytes = UNIT;
     for (int r = 0; r < n; r++)
         if (r != self && window->peers[r].input_left < bytes) bytes = window->peers[r].input_left;
     if (bytes == 0) return;
-    unsigned char *out = sum_place(operation) + window->reduced;
-    const unsigned char *own = operation->send + chunk_offset(self, operation) + window->reduced;
+    int64_t begin_ns = trace_now(operation->comm->trace);
+    unsigned char *out = window_sum_place(operation) + window->reduced;
+    const unsigned char *own = operation->send + window_chunk_offset(self, operation) + window->reduced;
     for (size_t at = 0; at < bytes; at += TILE) {
         size_t tile = bytes - at < TILE ? bytes - at : TILE;
         reduce_tile(out + at, own + at, at, tile / element, operation);
     }
+    trace_part(operation, begin_ns,
+        (struct trace_event){.primitive = PRIMITIVE_RECV_REDUCE_COPY, .step = STEP_INPUTS, .slice = window->reduced / UNIT,
+            .chunk = self, .from = -1, .to = -1, .bytes = bytes});
     window->reduced += bytes;
     for (int r = 0; r < n; r++) {
         struct window_peer *from = &window->peers[r];
@@ -340,10 +282,17 @@ static void reduce_unit(struct operation *operation, bool *moved)
     *moved = true;
 }
 
-static void copy_result(const struct operation *operation, unsigned char *to, const unsigned char *from, size_t bytes)
+/* Of rank `owner`'s results, from `at` on. */
+static void copy_result(
+    const struct operation *operation, int owner, size_t at, const unsigned char *from, size_t bytes)
 {
+    int64_t begin_ns = trace_now(operation->comm->trace);
+    unsigned char *to = window_result_place(owner, operation) + at;
     if (operation->room->window.passes_cache) copy_streaming(to, from, bytes);
     else copy_plain(to, from, bytes);
+    trace_part(operation, begin_ns,
+        (struct trace_event){.primitive = PRIMITIVE_COPY, .step = STEP_RESULTS, .slice = at / UNIT, .chunk = owner,
+            .from = -1, .to = -1, .bytes = bytes});
 }
 
 /* A unit of a peer's results, of one after another. */
@@ -356,7 +305,7 @@ static void keep_unit(struct operation *operation, bool *moved)
         struct window_peer *from = &window->peers[peer];
         if (from->result_left == 0) continue;
         size_t bytes = from->result_left < UNIT ? from->result_left : UNIT;
-        copy_result(operation, result_place(peer, operation) + from->results_kept, from->result, bytes);
+        copy_result(operation, peer, from->results_kept, from->result, bytes);
         from->results_kept += bytes;
         from->result += bytes;
         from->result_left -= bytes;
@@ -376,8 +325,7 @@ static void keep_own_unit(struct operation *operation, bool *moved)
     size_t bytes = window->own_bytes - window->own_kept;
     if (bytes == 0) return;
     if (bytes > UNIT) bytes = UNIT;
-    copy_result(operation, result_place(operation->comm->rank, operation) + window->own_kept,
-        result_source(operation) + window->own_kept, bytes);
+    copy_result(operation, operation->comm->rank, window->own_kept, window_result_source(operation) + window->own_kept, bytes);
     window->own_kept += bytes;
     *moved = true;
 }
@@ -398,8 +346,8 @@ static enum status open_peers(struct operation *operation)
     struct ring_comm *comm = operation->comm;
     for (int i = 0; i < comm->nranks - 1; i++) {
         int peer = peer_at(i, operation);
-        if (adds(operation) || owns(comm->rank, operation)) TRY(open_edge(operation, EDGE_PRODUCER, peer));
-        if (!adds(operation) && !owns(peer, operation)) continue;
+        if (window_adds(operation) || window_owns(comm->rank, operation)) TRY(open_edge(operation, EDGE_PRODUCER, peer));
+        if (!window_adds(operation) && !window_owns(peer, operation)) continue;
         TRY(open_edge(operation, EDGE_CONSUMER, peer));
         if (comm->views[peer] == NULL) TRY(region_view_open(&comm->views[peer], &comm->books[peer]));
         region_view_sweep(comm->views[peer]);
@@ -414,23 +362,23 @@ enum status window_begin(struct operation *operation)
     memset(window, 0, sizeof *window);
     operation->edges = operation->room->edges;
     TRY(open_peers(operation));
-    size_t own = result_bytes(comm->rank, operation), last = chunk_offset(comm->nranks - 1, operation);
-    if (adds(operation)) {
-        window->inputs_largest = largest_chunk_bytes(operation);
+    size_t own = window_result_bytes(comm->rank, operation), last = window_chunk_offset(comm->nranks - 1, operation);
+    if (window_adds(operation)) {
+        window->inputs_largest = window_largest_bytes(operation);
         window->input_reference =
-            region_reference(operation->send, last + chunk_bytes(comm->nranks - 1, operation), comm->book);
+            region_reference(operation->send, last + window_chunk_bytes(comm->nranks - 1, operation), comm->book);
     }
-    if (own > 0) window->result_reference = region_reference(result_source(operation), own, comm->book);
-    if (own > 0 && !adds(operation) && result_source(operation) != result_place(comm->rank, operation)) window->own_bytes = own;
+    if (own > 0) window->result_reference = region_reference(window_result_source(operation), own, comm->book);
+    if (own > 0 && !window_adds(operation) && window_result_source(operation) != window_result_place(comm->rank, operation)) window->own_bytes = own;
     TRY(region_stage(&window->stage, comm->book));
     window->stage_reference = region_reference(window->stage, 1, comm->book);
     window->area_bytes = comm_stage_bytes(comm) / WINDOW_AREAS / 64 * 64;
     operation->slots_are_shared = true;
     pthread_mutex_lock(&comm->lock);
     operation->streaming =
-        stores_choose(&comm->stores[operation->collective], operation->count * element_bytes(operation));
+        stores_choose(&comm->stores[operation->collective], operation->count * window_element_bytes(operation));
     pthread_mutex_unlock(&comm->lock);
-    window->passes_cache = operation->count * element_bytes(operation) > CACHE_BYTES;
+    window->passes_cache = operation->count * window_element_bytes(operation) > CACHE_BYTES;
     return STATUS_OK;
 }
 
@@ -439,9 +387,9 @@ static bool has_all(const struct operation *operation)
 {
     const struct window *window = &operation->room->window;
     int self = operation->comm->rank;
-    if (window->own_kept < window->own_bytes || window->reduced < input_bytes(self, operation)) return false;
+    if (window->own_kept < window->own_bytes || window->reduced < window_input_bytes(self, operation)) return false;
     for (int r = 0; r < operation->comm->nranks; r++)
-        if (r != self && window->peers[r].results_kept < result_bytes(r, operation)) return false;
+        if (r != self && window->peers[r].results_kept < window_result_bytes(r, operation)) return false;
     return true;
 }
 
@@ -450,7 +398,7 @@ static bool is_drained(const struct operation *operation)
 {
     const struct window *window = &operation->room->window;
     if (window->inputs_posted < window->inputs_largest) return false;
-    if (window->results_posted < result_bytes(operation->comm->rank, operation)) return false;
+    if (window->results_posted < window_result_bytes(operation->comm->rank, operation)) return false;
     for (int e = 0; e < operation->edge_count; e++)
         if (operation->edges[e]->config.side == EDGE_PRODUCER && fifo_unfreed(&operation->edges[e]->fifo) > 0) return false;
     return true;
@@ -466,11 +414,10 @@ static enum status check_views(const struct operation *operation)
     return STATUS_OK;
 }
 
-enum status window_advance(struct operation *operation, bool *moved, bool *done)
+/* All that can be done now. */
+static enum status work(struct operation *operation, bool *moved)
 {
     const struct ring_comm *comm = operation->comm;
-    struct window *window = &operation->room->window;
-    *done = false;
     for (int e = 0; e < operation->edge_count; e++)
         if (operation->edges[e]->phase != EDGE_READY) TRY(edge_progress(operation->edges[e], moved));
     post_inputs(operation, moved);
@@ -482,7 +429,32 @@ enum status window_advance(struct operation *operation, bool *moved, bool *done)
     post_results(operation, moved);
     keep_own_unit(operation, moved);
     keep_unit(operation, moved);
-    if (!has_all(operation) || !is_drained(operation)) return STATUS_OK;
+    return STATUS_OK;
+}
+
+/* Nothing could be done: data are missing, or others have yet to read. */
+static void trace_idle(const struct operation *operation)
+{
+    const struct ring_comm *comm = operation->comm;
+    enum trace_kind kind = TRACE_WAIT_ROOM;
+    if (comm->trace == NULL) return;
+    for (int r = 0; r < comm->nranks; r++)
+        if (r != comm->rank && expects(r, operation)) kind = TRACE_WAIT_DATA;
+    trace_wait(comm->trace, kind, 0);
+}
+
+enum status window_advance(struct operation *operation, bool *moved, bool *done)
+{
+    struct window *window = &operation->room->window;
+    bool worked = false;
+    *done = false;
+    TRY(work(operation, &worked));
+    if (worked) *moved = true;
+    if (!has_all(operation) || !is_drained(operation)) {
+        if (!worked) trace_idle(operation);
+        return STATUS_OK;
+    }
+    trace_wait_end(operation->comm->trace, 0);
     if (window->passes_cache) streaming_fence();
     TRY(check_views(operation));
     window->ended = *done = true;

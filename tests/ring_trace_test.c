@@ -1,6 +1,6 @@
 /* The trace: every step of the plan is in it once, in order, with its peers and bytes; each slice is received
  * after its sending began; a full buffer counts what it drops; without a trace nothing is written; clocks of
- * one host agree. Exchanges are in it with every part.
+ * one host agree. Exchanges are in it with every part; of windows every record that is posted is met, and used.
  * ctest: timeout=60
  */
 #include <stdlib.h>
@@ -107,6 +107,96 @@ static void check_exchange(struct ring_comm *comm, struct bootstrap *bootstrap, 
     trace_close(trace);
 }
 
+static enum status call_by_windows(
+    struct span recv, struct span send, enum collective collective, size_t count, struct ring_comm *comm)
+{
+    switch (collective) {
+    case COLLECTIVE_ALL_REDUCE: return ring_all_reduce(recv, send, count, DTYPE_FLOAT32, REDOP_SUM, comm, NULL);
+    case COLLECTIVE_REDUCE_SCATTER: return ring_reduce_scatter(recv, send, count, DTYPE_FLOAT32, REDOP_SUM, comm, NULL);
+    case COLLECTIVE_ALL_GATHER: return ring_all_gather(recv, send, count, DTYPE_FLOAT32, comm, NULL);
+    default: return ring_broadcast(recv, send, count, DTYPE_FLOAT32, 0, comm, NULL);
+    }
+}
+
+/* By sender and receiver: bytes of all records, · 1024, + their number. */
+struct tally {
+    uint64_t sent[8][8], met[8][8];
+};
+
+/* One rank: what it sent is what was predicted; all that it met it added or copied. */
+static void check_windows_of(
+    struct tally *tally, const struct trace_event *events, size_t count, int rank, const struct ring_call *call, struct ring_comm *comm)
+{
+    uint64_t sent = 0, inputs = 0, results = 0, added = 0, copied = 0;
+    int64_t last_end = 0;
+    int n = ring_comm_nranks(comm);
+    for (size_t i = 0; i < count; i++) {
+        const struct trace_event *event = &events[i];
+        CHECK(event->begin_ns >= last_end && event->end_ns >= event->begin_ns);
+        last_end = event->end_ns;
+        if (event->kind != TRACE_STEP) continue;
+        CHECK(event->collective == call->collective && event->chunk >= 0 && event->chunk < n);
+        if (event->to >= 0) tally->sent[rank][event->to] += event->bytes * 1024 + 1, sent += event->bytes;
+        if (event->from >= 0) {
+            tally->met[event->from][rank] += event->bytes * 1024 + 1;
+            *(event->step == 0 ? &inputs : &results) += event->bytes;
+        }
+        if (event->from < 0 && event->to < 0) *(event->primitive == PRIMITIVE_COPY ? &copied : &added) += event->bytes;
+    }
+    uint64_t own = call->collective == COLLECTIVE_ALL_GATHER || (call->collective == COLLECTIVE_BROADCAST && rank == call->root)
+                       ? call->count * sizeof(float)
+                       : 0; /* out of place: from send to recv */
+    CHECK_MSG(sent == ring_predict_sent_bytes(call, n, rank, comm), "rank %d of %d: %s", rank, n, collective_name(call->collective));
+    CHECK(inputs == added * (uint64_t)(n - 1) && copied == results + own);
+    CHECK(collective_is_reduction(call->collective) == (added > 0));
+}
+
+/* Large operations in memory that others read: every record that is posted is met, and what is met is used. */
+static void check_windows(struct ring_comm *comm, struct bootstrap *bootstrap, enum collective collective, bool own)
+{
+    enum { MOST = 4 * 100000 };
+    struct trace *trace;
+    struct trace_all all;
+    struct span send, recv;
+    int n = ring_comm_nranks(comm);
+    static float plain[8][2 * MOST];
+    send = recv = span_host(plain[ring_comm_rank(comm)], MOST * sizeof(float));
+    recv.ptr = plain[ring_comm_rank(comm)] + MOST;
+    if (own) {
+        CHECK_OK(ring_alloc(&send, MOST * sizeof(float), MEMORY_WORKSPACE, comm));
+        CHECK_OK(ring_alloc(&recv, MOST * sizeof(float), MEMORY_WORKSPACE, comm));
+    }
+    struct ring_call call = {.collective = collective, .dtype = DTYPE_FLOAT32, .redop = REDOP_SUM, .count = 100000};
+    CHECK_OK(trace_open(&trace, 4096));
+    ring_comm_trace(comm, trace);
+    CHECK_OK(call_by_windows(recv, send, collective, call.count, comm));
+    ring_comm_trace(comm, NULL);
+    CHECK_OK(trace_gather(&all, trace, bootstrap));
+    CHECK(all.dropped == 0);
+    struct tally tally = {0};
+    for (int r = 0; r < n && bootstrap_rank(bootstrap) == 0; r++)
+        check_windows_of(&tally, &all.events[all.begins[r]], all.begins[r + 1] - all.begins[r], r, &call, comm);
+    CHECK(memcmp(tally.sent, tally.met, sizeof tally.sent) == 0);
+    trace_all_free(&all);
+    trace_close(trace);
+    if (own) ring_free(&recv, MEMORY_WORKSPACE, comm);
+    if (own) ring_free(&send, MEMORY_WORKSPACE, comm);
+}
+
+static void windows_body(struct bootstrap *bootstrap, void *argument)
+{
+    static const enum collective kinds[] = {COLLECTIVE_ALL_GATHER, COLLECTIVE_BROADCAST, COLLECTIVE_ALL_REDUCE, COLLECTIVE_REDUCE_SCATTER};
+    (void)argument;
+    struct device *device;
+    struct ring_comm *comm;
+    CHECK_OK(device_open(&device, "host"));
+    CHECK_OK(ring_comm_open(&comm, &(struct ring_config){.transport = "shm", .window_bytes = 1}, bootstrap, device));
+    for (int k = 0; k < 3 && ring_comm_nranks(comm) > 2; k++) check_windows(comm, bootstrap, kinds[k], false);
+    for (int k = 0; k < 4; k++) check_windows(comm, bootstrap, kinds[k], true);
+    ring_comm_close(comm);
+    device_close(device);
+}
+
 static void run_traced(struct ring_comm *comm, struct device *device)
 {
     struct span x;
@@ -177,6 +267,7 @@ static void body(struct bootstrap *bootstrap, void *argument)
 int main(void)
 {
     for (int n = 1; n <= 4; n++) ranks_as_threads(n, 10000, body, NULL);
+    for (int n = 2; n <= 4; n++) ranks_as_threads(n, 10000, windows_body, NULL);
     trace_close(NULL);
     return test_result();
 }
