@@ -314,13 +314,21 @@ fail:
     return status;
 }
 
+/* "auto" takes what there is. */
+static bool is_wanted(const struct transport *transport, const struct link_options *options, const struct job *job)
+{
+    const char *why = "", *name = options->common.transport;
+    if (name != NULL && strcmp(name, "auto") != 0) return strcmp(transport->name, name) == 0;
+    if (transport->available == NULL || transport->available(&why)) return true;
+    if (job->rank == 0) printf("# No link over %s: %s\n", transport->name, why);
+    return false;
+}
+
 static enum status run_link(struct job *job, void *argument)
 {
     const struct link_options *options = argument;
-    bool all = options->common.transport == NULL || strcmp(options->common.transport, "auto") == 0;
     for (int i = 0; transports[i] != NULL; i++)
-        if (all || strcmp(transports[i]->name, options->common.transport) == 0)
-            TRY(run_transport(transports[i], options, job));
+        if (is_wanted(transports[i], options, job)) TRY(run_transport(transports[i], options, job));
     return STATUS_OK;
 }
 
@@ -354,7 +362,7 @@ static const struct argp argp = {
     "Measures one edge between two ranks, without a ring: bandwidth one way and both ways at once, latency, "
     "message "
     "rate. "
-    "--transport auto measures every transport in turn."
+    "--transport auto measures every transport that there is, in turn."
     "\vThe limit beside it is a memory copy by both ranks at once, or a raw TCP stream without framing, "
     "measured in "
     "the same run. "

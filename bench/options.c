@@ -19,7 +19,7 @@ enum { KEY_RANKS = 0x100, KEY_TRANSPORT, KEY_DEVICE, KEY_JSON, KEY_LOG, KEY_SEED
 static const struct argp_option common_options[] = {
     {"ranks", KEY_RANKS, "N", 0,
         "start N ranks on this host (under a launcher: must agree with what it says)", 0},
-    {"transport", KEY_TRANSPORT, "NAME", 0, "auto (shm within a host, tcp between hosts), shm or tcp", 0},
+    {"transport", KEY_TRANSPORT, "NAME", 0, "auto (shm within a host; between hosts verbs where both have RDMA, else tcp), shm, tcp or verbs", 0},
     {"device", KEY_DEVICE, "NAME", 0, "host", 0},
     {"json", KEY_JSON, "FILE", 0, "write results to FILE as well, one JSON object a line", 0},
     {"log", KEY_LOG, "LEVEL", 0, "warn, info or trace; also RINGZERO_LOG", 0},
@@ -107,6 +107,10 @@ static void take_transport(const char *name, struct options *options)
     }
     if (strcmp(name, "auto") != 0 && transport_by_name(name) == NULL)
         options_refuse(options, "--transport is \"%s\", expected one of %s", name, names);
+    const struct transport *transport = transport_by_name(name);
+    const char *why = "";
+    if (transport != NULL && transport->available != NULL && !transport->available(&why))
+        options_refuse(options, "--transport %s cannot work here: %s", name, why);
     options->transport = name;
 }
 

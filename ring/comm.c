@@ -96,7 +96,7 @@ static enum status resolve_config(struct ring_comm *comm, const struct ring_conf
     if (strcmp(config->transport, "auto") == 0) return STATUS_OK;
     comm->transport = transport_by_name(config->transport);
     if (comm->transport == NULL)
-        return FAIL(STATUS_INVALID, "transport is \"%s\"; expected auto, shm or tcp", config->transport);
+        return FAIL(STATUS_INVALID, "transport is \"%s\"; expected auto, shm, tcp or verbs", config->transport);
     config->transport = comm->transport->name; /* the caller's text need not outlive the call */
     return STATUS_OK;
 }
@@ -461,6 +461,7 @@ static struct edge_config edge_config_of(int channel, enum edge_side side, int p
         .slot_bytes = comm->config.slot_bytes,
         .slot_count = comm->config.slot_count,
         .start = comm->config.start,
+        .rail = channel,
         .bootstrap = comm->bootstrap,
         .device = comm->device,
         .bell = progress_bell(comm->progress),

@@ -36,7 +36,8 @@ static uint64_t host_identity(void)
 struct topology_rank topology_describe_self(void)
 {
     const char *why;
-    return (struct topology_rank){.host = host_identity(), .shm_works = transport_shm.available(&why)};
+    return (struct topology_rank){
+        .host = host_identity(), .shm_works = transport_shm.available(&why), .verbs_work = transport_verbs.available(&why)};
 }
 
 void topology_ring_order(int *order, const struct topology_rank *ranks, int nranks, int channel)
@@ -54,5 +55,6 @@ void topology_ring_order(int *order, const struct topology_rank *ranks, int nran
 const struct transport *topology_transport(const struct topology_rank *a, const struct topology_rank *b)
 {
     bool share = a->host == b->host && a->shm_works && b->shm_works;
-    return share ? &transport_shm : &transport_tcp;
+    if (share) return &transport_shm;
+    return a->host != b->host && a->verbs_work && b->verbs_work ? &transport_verbs : &transport_tcp;
 }

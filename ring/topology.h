@@ -13,7 +13,7 @@
 struct topology_rank {
     uint64_t host;         /* same number: same host and same process table. RINGZERO_HOST (any text) pretends another */
     uint32_t shm_works;    /* this rank can share memory */
-    uint32_t reserved;
+    uint32_t verbs_work;   /* and reach others by RDMA */
 };
 
 /* Describes the calling process. */
@@ -23,7 +23,8 @@ struct topology_rank topology_describe_self(void);
  * so that a ring enters and leaves a host once. */
 void topology_ring_order(int *order, const struct topology_rank *ranks, int nranks, int channel);
 
-/* The transport of the edge between two ranks when the user asked for "auto". */
+/* The transport of the edge between two ranks when the user asked for "auto": shared memory within a host; between hosts RDMA where both
+ * have an active port, else TCP. That two ports reach one another is not known here. */
 const struct transport *topology_transport(const struct topology_rank *a, const struct topology_rank *b);
 
 #endif

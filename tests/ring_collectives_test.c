@@ -507,6 +507,10 @@ int main(void)
         {{{.transport = "tcp", .slot_bytes = 1024, .slot_count = 4, .exchange_bytes = 1}, .quick = false}, {2, 3, 5}},
         {{{.transport = "tcp", .slot_bytes = 320, .slot_count = 2, .exchange_bytes = 1, .start = UINT64_MAX - 20}, .quick = true},
             {2, 4, 7}},
+        {{{.transport = "verbs", .slot_bytes = 1024, .slot_count = 4, .exchange_bytes = 1}, .quick = true}, {2, 3, 4}},
+        {{{.transport = "verbs", .slot_bytes = 320, .slot_count = 2, .channels = 2, .exchange_bytes = 1, .start = UINT64_MAX - 20},
+             .quick = true},
+            {2, 3}},
         {{{.custom = &transport_chaos, .slot_bytes = 192, .slot_count = 4, .channels = 2, .exchange_bytes = 1}, .quick = true},
             {2, 3, 5, 8}},
         /* Small ones as exchanges, in one hop or two; large ones on the ring, with the threshold among the counts. */
@@ -514,6 +518,7 @@ int main(void)
         {{{.transport = "shm", .exchange_bytes = 2000}, .quick = false}, {2, 3, 8}},
         {{{.transport = "tcp", .exchange_bytes = 2000}, .quick = true}, {2, 3, 5, 8}},
         {{{.transport = "tcp"}, .quick = true}, {4}},
+        {{{.transport = "verbs", .exchange_bytes = 2000}, .quick = true}, {2, 3, 4}},
         {{{.custom = &transport_chaos, .slot_bytes = 256, .slot_count = 4}, .quick = true}, {2, 3, 5, 6}},
         {{{.custom = &transport_chaos, .exchange_bytes = 300}, .small = true}, {16}},
         {{{.transport = "shm", .exchange_bytes = 300}, .small = true}, {16}},
@@ -527,6 +532,7 @@ int main(void)
     for (size_t r = 0; r < sizeof runs / sizeof *runs; r++)
         for (int i = 0; i < 8 && runs[r].nranks[i] != 0; i++) {
             struct setting setting = runs[r].setting;
+            if (!test_takes(setting.config.transport)) continue;
             ranks_as_threads(runs[r].nranks[i], 30000, body, &setting);
         }
     return test_result();

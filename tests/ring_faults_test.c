@@ -385,9 +385,11 @@ static void two_comms_body(struct bootstrap *bootstrap, void *argument)
 
 int main(void)
 {
-    static char *const names[] = {"shm", "tcp"};
-    for (int t = 0; t < 2; t++) CHECK(ranks_as_processes(4, DEADLINE_MS, death_body, names[t], 2) == 0);
-    for (int t = 0; t < 2; t++) {
+    static char *const names[] = {"shm", "tcp", "verbs"};
+    for (int t = 0; t < 3; t++)
+        if (test_takes(names[t])) CHECK(ranks_as_processes(4, DEADLINE_MS, death_body, names[t], 2) == 0);
+    for (int t = 0; t < 3; t++) {
+        if (!test_takes(names[t])) continue;
         for (int d = 0; d < DIFFERENCES; d++) {
             struct mismatch each = {(enum difference)d, names[t], 0};
             ranks_as_threads(3, DEADLINE_MS, mismatch_body, &each);
@@ -402,6 +404,7 @@ int main(void)
         ranks_as_threads(3, DEADLINE_MS, timeout_body, names[t]);
         ranks_as_threads(2, DEADLINE_MS, two_comms_body, names[t]);
     }
+    if (!test_takes(NULL)) return test_result();
     ranks_as_threads(3, DEADLINE_MS, tunable_body, NULL);
     ranks_as_threads(4, DEADLINE_MS, break_body, NULL);
     ranks_as_threads(4, DEADLINE_MS, break_body, "on the ring");

@@ -252,12 +252,14 @@ int main(void)
 {
     for (const struct transport *const *t = transports; *t != NULL; t++) {
         struct setting setting = {*t, 4, 0, false};
+        if (!test_takes((*t)->name)) continue;
         /* Processes first: fork() wants a process without threads. */
         CHECK(ranks_as_processes(2, PATIENCE, stream_body, &setting, -1) == 0);
         CHECK(ranks_as_processes(2, PATIENCE, death_body, &setting, 0) == 0);
         if (*t == &transport_tcp) CHECK(ranks_as_processes(2, PATIENCE, stranger_body, &setting, -1) == 0);
     }
     for (const struct transport *const *t = transports; *t != NULL; t++) {
+        if (!test_takes((*t)->name)) continue;
         struct setting settings[] = {{*t, 4, 0, false}, {*t, 1, 0, false}, {*t, 8, UINT64_MAX - 100, true}, {*t, 2, 7, true}};
         for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
             ranks_as_threads(2, PATIENCE, stream_body, &settings[i]);

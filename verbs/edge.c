@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct transport *const transports[] = {&transport_shm, &transport_tcp, NULL};
+const struct transport *const transports[] = {&transport_shm, &transport_tcp, &transport_verbs, NULL};
 
 const struct transport *transport_by_name(const char *name)
 {
@@ -18,6 +18,19 @@ const struct transport *transport_by_name(const char *name)
 static uint64_t offer_key(const struct edge_config *config, enum edge_side from_side)
 {
     return config->key * 2 + (uint64_t)from_side;
+}
+
+enum status edge_tell(const struct edge *edge, const void *word, size_t bytes)
+{
+    const struct edge_config *config = &edge->config;
+    return bootstrap_post(config->peer, offer_key(config, config->side), word, bytes, config->bootstrap);
+}
+
+enum status edge_hear(const struct edge *edge, void *word, size_t bytes, bool *found)
+{
+    const struct edge_config *config = &edge->config;
+    enum edge_side peer_side = config->side == EDGE_PRODUCER ? EDGE_CONSUMER : EDGE_PRODUCER;
+    return bootstrap_take(word, bytes, found, config->peer, offer_key(config, peer_side), config->bootstrap);
 }
 
 enum status edge_open(struct edge **out, const struct transport *transport, const struct edge_config *config)
@@ -36,8 +49,7 @@ enum status edge_open(struct edge **out, const struct transport *transport, cons
     enum status status;
     struct edge_offer offer = {{0}};
     TRY_GOTO(transport->offer(edge, &offer));
-    TRY_GOTO(bootstrap_post(
-        config->peer, offer_key(config, config->side), &offer, sizeof offer, config->bootstrap));
+    TRY_GOTO(edge_tell(edge, &offer, sizeof offer));
     *out = edge;
     return STATUS_OK;
 fail:
@@ -58,10 +70,8 @@ enum status edge_progress(struct edge *edge, bool *moved)
         return edge->transport->progress == NULL ? STATUS_OK : edge->transport->progress(edge, moved);
 
     if (edge->phase == EDGE_OFFERED) {
-        enum edge_side peer_side = edge->config.side == EDGE_PRODUCER ? EDGE_CONSUMER : EDGE_PRODUCER;
         bool found = false;
-        TRY(bootstrap_take(&edge->peer_offer, sizeof edge->peer_offer, &found, edge->config.peer,
-            offer_key(&edge->config, peer_side), edge->config.bootstrap));
+        TRY(edge_hear(edge, &edge->peer_offer, sizeof edge->peer_offer, &found));
         if (!found) return STATUS_OK;
         edge->phase = EDGE_CONNECTING;
         *moved = true;

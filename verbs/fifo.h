@@ -42,7 +42,7 @@ struct fifo {
     struct fifo_record *records;
     uint64_t *tail;
     uint64_t *head;
-    size_t slot_bytes;   /* a multiple of 64 */
+    size_t slot_bytes;   /* from one slot to the one after it; a multiple of 64 */
     uint64_t slot_count; /* S, a power of two */
     uint64_t step;       /* producer: steps posted. consumer: steps freed */
     uint64_t seen;       /* producer: last head seen. consumer: last tail seen */

@@ -47,6 +47,7 @@ struct edge_config {
     uint64_t key;        /* names this edge among all edges between these two ranks; same on both sides */
     size_t slot_bytes;   /* a multiple of 64; same on both sides */
     uint64_t slot_count; /* a power of two; same on both sides */
+    int rail;            /* a transport with several NICs takes number rail mod NICs, so that channels are spread over them */
     size_t line_bytes;   /* of an entry of lines.h, a multiple of 64, where the transport has them; 0: none wanted. Same on both sides */
     uint64_t start;      /* first step: 0, or near the wrap in tests; same on both sides */
     struct bootstrap *bootstrap;
@@ -82,7 +83,7 @@ struct edge {
 
 /* One transport. */
 struct transport {
-    const char *name; /* "shm", "tcp", … as --transport takes it. required */
+    const char *name; /* "shm", "tcp", "verbs", … as --transport takes it. required */
 
     /* True: a record may carry an address in the producer's memory and the transport sends from there. False: executors write
      * slots. (Shared memory is false: the consumer cannot read the producer's addresses.) default false */
@@ -91,7 +92,8 @@ struct transport {
     /* True: the consumer's core reads the slots that the producer's core wrote, so it matters how they are written. default false */
     bool peer_reads_slots;
 
-    /* Whether this host can do it at all. *why, when not, is a phrase for a message; static. default: it can */
+    /* Whether this host can do it at all. *why, when not, is a phrase for a message, valid until this thread's next failure.
+     * default: it can */
     bool (*available)(const char **why);
 
     /* Allocates state and this side's part of the FIFO (fills edge->fifo) and describes it for the peer. required */
@@ -117,6 +119,7 @@ struct transport {
 
 extern const struct transport transport_shm;
 extern const struct transport transport_tcp;
+extern const struct transport transport_verbs; /* built without libibverbs: never available */
 
 /* All transports, NULL at the end; and one by its name, NULL if there is none. */
 extern const struct transport *const transports[];
@@ -134,6 +137,11 @@ MUST_CHECK enum status edge_progress(struct edge *edge, bool *moved);
 
 /* After fifo_post() or fifo_free(): wakes a peer that sleeps. One load when it does not. */
 static inline void edge_notify(const struct edge *edge) { bell_ring(edge->peer_bell); }
+
+/* For transports whose two ends have more to say before they are connected: by the mailboxes of the offers, after them, in order.
+ * bytes ≤ BOOTSTRAP_BLOB_BYTES; edge_hear() never waits. errors: those of bootstrap_post() and bootstrap_take(). */
+MUST_CHECK enum status edge_tell(const struct edge *edge, const void *word, size_t bytes);
+MUST_CHECK enum status edge_hear(const struct edge *edge, void *word, size_t bytes, bool *found);
 
 /* See struct transport. */
 bool edge_drained(const struct edge *edge);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "verbs/log.h"
+#include "verbs/transport.h"
 
 static int failures, checks; /* of this process; used through __atomic builtins */
 
@@ -57,6 +58,20 @@ int test_skip(const char *why)
 {
     printf("skipped: %s\n", why);
     return 77;
+}
+
+bool test_takes(const char *name)
+{
+    const struct transport *transport = name == NULL ? NULL : transport_by_name(name);
+    const char *named = getenv("RINGZERO_TEST_TRANSPORTS"), *why = "";
+    char list[128], word[32];
+    if (transport == NULL) return named == NULL;
+    snprintf(list, sizeof list, ",%s,", named != NULL ? named : "");
+    snprintf(word, sizeof word, ",%s,", name);
+    if (named != NULL && strstr(list, word) == NULL) return false;
+    bool there = transport->available == NULL || transport->available(&why);
+    if (!there) printf("not over %s: %s\n", name, why);
+    return named != NULL ? CHECK_MSG(there, "transport %s is not there", name) : there;
 }
 
 struct rank_thread {

@@ -29,6 +29,10 @@ bool check_status_(enum status found, enum status expected, const char *file, in
 int test_result(void);
 int test_skip(const char *why);
 
+/* Whether a suite that runs over every transport takes this one: if it is there; and, where RINGZERO_TEST_TRANSPORTS names some ("verbs", or "shm,tcp"), if
+ * it is one of them, and then not being there is a failure. Any other name, or NULL (a transport of the test's own): unless the variable is set. */
+bool test_takes(const char *transport);
+
 /* Runs body on nranks threads, each a rank of one job over loopback with an opened bootstrap. The timeout is the job's. */
 typedef void (*rank_body)(struct bootstrap *bootstrap, void *argument);
 void ranks_as_threads(int nranks, int timeout_ms, rank_body body, void *argument);
