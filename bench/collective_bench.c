@@ -114,6 +114,8 @@ static enum status measure(
     return STATUS_OK;
 }
 
+static const char *memory_name(const struct bench_options *options) { return options->own_memory ? "own" : "plain"; }
+
 /* For one operation, by the rank that sends most. */
 static uint64_t most_sent_bytes(const struct call *call, const struct job *job)
 {
@@ -142,6 +144,7 @@ static enum status measure_row(struct bench *bench, const struct call *call)
         .in_place = {.time_us = -1, .wrong = -1},
         .reduce_dtype = bench->options->reduce_dtype_given ? reduce_dtype_name(call->reduce_dtype) : NULL,
         .sent_bytes = most_sent_bytes(call, job),
+        .memory = memory_name(bench->options),
     };
     bench->last = *call;
     TRY(measure(bench, call, false, row.bytes, &row.out_of_place));
@@ -205,6 +208,31 @@ static enum status sweep_all(struct bench *bench)
     return STATUS_OK;
 }
 
+static enum status allocate(struct span *span, struct bench *bench)
+{
+    size_t bytes = bench->stride_bytes * (size_t)bench->options->group;
+    struct job *job = bench->job;
+    if (bench->options->own_memory) return ring_alloc(span, bytes, MEMORY_WORKSPACE, job->comm);
+    return memory_alloc(span, bytes, MEMORY_WORKSPACE, job->device);
+}
+
+static enum status allocate_buffers(struct bench *bench)
+{
+    TRY(allocate(&bench->buffers.a, bench));
+    return allocate(&bench->buffers.b, bench);
+}
+
+/* Accepts half of them, and none. */
+static void free_buffers(struct bench *bench)
+{
+    struct span *spans[] = {&bench->buffers.a, &bench->buffers.b};
+    for (int i = 0; i < 2; i++) {
+        if (spans[i]->ptr == NULL) continue; /* then there may be no communicator either */
+        if (bench->options->own_memory) ring_free(spans[i], MEMORY_WORKSPACE, bench->job->comm);
+        else memory_free(spans[i], MEMORY_WORKSPACE, bench->job->device);
+    }
+}
+
 static void set_up_reductions(const struct bench *bench)
 {
     ring_comm_set_premul(bench->job->comm, pattern_scalar(bench->job->rank));
@@ -217,7 +245,9 @@ static enum status go_on(enum status status, struct bench *bench)
     struct job *job = bench->job;
     uint64_t done;
     do {
+        free_buffers(bench); /* what is from ring_alloc() does not outlive the communicator */
         TRY(job_shrink(status, job));
+        TRY(allocate_buffers(bench));
         set_up_reductions(bench);
         bench->predicted_bytes = 0; /* the communicator's counters begin anew, too */
         done = job->rank == 0 ? bench->rows_done : 0;
@@ -313,11 +343,11 @@ fail:
 static void print_title(const struct bench_options *options)
 {
     printf("# ringzero %s: %s%s minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d "
-           "agg iters: %d validation: %d\n",
+           "agg iters: %d validation: %d memory: %s\n",
         RINGZERO_VERSION, collective_title(options),
         options->algorithm == ALGORITHM_NAIVE ? " as Reduce + Broadcast" : "", options->min_bytes, options->max_bytes,
         options->factor > 1 ? options->factor : options->step_bytes, options->factor > 1 ? "factor" : "bytes",
-        options->warmups, options->iterations, options->group, options->checks);
+        options->warmups, options->iterations, options->group, options->checks, memory_name(options));
 }
 
 /* I4, and every element right. */
@@ -371,13 +401,14 @@ static enum status run_with_buffers(struct bench *bench)
 }
 
 /* Each operation of a group has its place: the largest array and its guard, in whole cache lines. */
-static enum status size_buffers(size_t *bytes, struct bench *bench)
+static enum status size_places(struct bench *bench)
 {
+    size_t bytes;
     const struct bench_options *options = bench->options;
     size_t largest = options->max_bytes, group = (size_t)options->group;
     if (largest < LIMIT_LEAST_BUFFER_BYTES) largest = LIMIT_LEAST_BUFFER_BYTES;
     bench->stride_bytes = (largest / 64 + 1) * 64 + CALL_GUARD_BYTES;
-    if (__builtin_mul_overflow(bench->stride_bytes, group, bytes))
+    if (__builtin_mul_overflow(bench->stride_bytes, group, &bytes))
         return FAIL(STATUS_INVALID, "-e is %zu bytes and -m %zu, more together than memory can hold: choose smaller ones",
             largest, group);
     return STATUS_OK;
@@ -387,20 +418,17 @@ static enum status run_bench(struct job *job, void *argument)
 {
     struct bench bench = {.options = argument, .job = job, .first_nranks = job->nranks};
     const struct bench_options *options = bench.options;
-    size_t bytes;
     enum status status = STATUS_OK;
-    TRY(size_buffers(&bytes, &bench));
+    TRY(size_places(&bench));
     if (options->each || options->blocking) {
         bench.times_ns = calloc((size_t)options->iterations, sizeof *bench.times_ns);
         if (bench.times_ns == NULL)
             return FAIL(STATUS_SYSTEM, "no memory for %d times: choose a smaller -n", options->iterations);
     }
-    TRY_GOTO(memory_alloc(&bench.buffers.a, bytes, MEMORY_WORKSPACE, job->device));
-    TRY_GOTO(memory_alloc(&bench.buffers.b, bytes, MEMORY_WORKSPACE, job->device));
+    TRY_GOTO(allocate_buffers(&bench));
     TRY_GOTO(run_with_buffers(&bench));
 fail:
-    memory_free(&bench.buffers.a, MEMORY_WORKSPACE, job->device);
-    memory_free(&bench.buffers.b, MEMORY_WORKSPACE, job->device);
+    free_buffers(&bench);
     free(bench.times_ns);
     return status;
 }

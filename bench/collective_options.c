@@ -116,7 +116,14 @@ static void take_on_death(const char *text, struct bench_options *bench)
     bench->shrinks = strcmp(text, "shrink") == 0;
 }
 
-enum { KEY_ALGORITHM = 0x200, KEY_PLOT, KEY_TRACE, KEY_REDUCE_DTYPE, KEY_ON_DEATH };
+static void take_memory(const char *text, struct bench_options *bench)
+{
+    if (strcmp(text, "plain") != 0 && strcmp(text, "own") != 0)
+        options_refuse(&bench->common, "--memory is \"%s\", expected plain or own", text);
+    bench->own_memory = strcmp(text, "own") == 0;
+}
+
+enum { KEY_ALGORITHM = 0x200, KEY_PLOT, KEY_TRACE, KEY_REDUCE_DTYPE, KEY_ON_DEATH, KEY_MEMORY };
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
@@ -155,6 +162,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case 'z': bench->blocking = options_integer(text, "-z", 0, 1, common) != 0; return 0;
     case KEY_ALGORITHM: take_algorithm(text, bench); return 0;
     case KEY_ON_DEATH: take_on_death(text, bench); return 0;
+    case KEY_MEMORY: take_memory(text, bench); return 0;
     case KEY_PLOT: bench->plot = text; return 0;
     case KEY_TRACE: bench->trace = text; return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -188,6 +196,10 @@ static const struct argp_option options[] = {
     {"root", 'r', "RANK", 0, "of broadcast, reduce, scatter and gather (0), or all", 3},
     {"algo", KEY_ALGORITHM, "NAME", 0, "of all_reduce: ring (the default), or naive: Reduce to rank 0, then "
         "Broadcast", 3},
+    {"memory", KEY_MEMORY, "plain|own", 0,
+        "own: buffers from ring_alloc(), which the other ranks of a host read where they are, so that large operations over shm copy "
+        "less; plain: any memory (the default)",
+        3},
     {"each", 'I', NULL, 0, "time operations one by one: adds columns p50, p99 and coefficient of variation", 4},
     {"blocking", 'z', "0|1", 0, "1: a barrier before each operation, outside its time (0)", 4},
     {"on-death", KEY_ON_DEATH, "end|shrink", 0,

@@ -32,6 +32,7 @@ struct bench_options {
     int root; /* -r, or ALL_ROOTS */
     bool each, blocking;       /* -I, -z */
     bool shrinks;              /* --on-death shrink */
+    bool own_memory;           /* --memory own */
     enum algorithm algorithm;  /* --algo */
     const char *plot, *trace;  /* files, or NULL */
 };

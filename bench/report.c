@@ -150,6 +150,7 @@ enum status report_row_json(const struct row *row, const struct limit *limit, FI
     add_measurement(object, "out_of_place", &row->out_of_place, row->each);
     add_measurement(object, "in_place", &row->in_place, row->each);
     cJSON_AddNumberToObject(object, "limit_bw", limit->gbps);
+    cJSON_AddStringToObject(object, "memory", row->memory);
     char *text = cJSON_PrintUnformatted(object);
     bool written = text != NULL && fprintf(file, "%s\n", text) > 0;
     cJSON_free(text);

@@ -28,6 +28,7 @@ struct row {
     double of_limit; /* out of place: busbw ÷ limit */
     const char *reduce_dtype; /* in which it accumulates, and what that costs; NULL: nobody asked */
     uint64_t sent_bytes;      /* for one operation, by the rank that sends most */
+    const char *memory;       /* "plain" or "own" */
 };
 
 /* Who takes part, the ring and its tunables, the limit. collective; rank 0 prints. */

@@ -67,7 +67,7 @@ sums=$(rows "$work/out" | awk '{ printf "%s %s;", $4, $16 }') # of reduce: min a
 measured 2 all_gather --ranks 2 $quick -b 8K -e 16K -f 2 --json "$work/json"
 half='\{"time":[0-9.e+-]+,"alg_bw":[0-9.e+-]+,"bus_bw":[0-9.e+-]+,"nwrong":0\}'
 keys='^\{"size":8192,"count":1024,"type":"float","redop":"none","root":-1,'
-keys+='"out_of_place":'$half',"in_place":'$half',"limit_bw":[0-9.e+-]+\}$'
+keys+='"out_of_place":'$half',"in_place":'$half',"limit_bw":[0-9.e+-]+,"memory":"plain"\}$'
 [ "$(wc -l <"$work/json")" -eq 2 ] || fail "JSON has $(wc -l <"$work/json") lines, expected 2"
 head -1 "$work/json" | grep -qE "$keys" || fail "JSON is $(head -1 "$work/json")"
 if command -v python3 >/dev/null; then
@@ -105,27 +105,29 @@ else
 fi
 
 # The same, and then another, with --on-death shrink: one log line each, the rows go on with fewer ranks, right ones, and the exit code is 0.
-"$ringzero" bench all_reduce --ranks 4 -b 2M -e 4M -f 2 -n 1500 --on-death shrink --json "$work/json" >"$work/out" 2>"$work/err" &
-job=$!
-for rank in 2 3; do
-    for _ in $(seq 100); do
-        [ "$(rows "$work/out" | wc -l)" -ge $((rank - 2)) ] && grep -q busbw "$work/out" && break
-        sleep 0.1
+for memory in plain own; do
+    "$ringzero" bench all_reduce --ranks 4 --memory $memory -b 2M -e 4M -f 2 -n 1500 --on-death shrink --json "$work/json" >"$work/out" 2>"$work/err" &
+    job=$!
+    for rank in 2 3; do
+        for _ in $(seq 100); do
+            [ "$(rows "$work/out" | wc -l)" -ge $((rank - 2)) ] && grep -q busbw "$work/out" && break
+            sleep 0.1
+        done
+        sleep 0.5
+        kill -KILL "$(sed -n "s/^# *Rank  $rank Pid *\([0-9]*\).*/\1/p" "$work/out")" || fail "rank $rank was not there to be killed"
     done
-    sleep 0.5
-    kill -KILL "$(sed -n "s/^# *Rank  $rank Pid *\([0-9]*\).*/\1/p" "$work/out")" || fail "rank $rank was not there to be killed"
+    wait $job
+    code=$?
+    [ $code -eq 0 ] || fail "--on-death shrink: exit code $code, expected 0: $(cat "$work/err")"
+    [ "$(rows "$work/out" | wc -l)" -eq 2 ] || fail "--on-death shrink: rows are $(cat "$work/out")"
+    grep -q '^# 3 ranks from here on' "$work/out" && grep -q '^# 2 ranks from here on' "$work/out" || fail "no losses in $(cat "$work/out")"
+    grep -q '^# Bytes sent .* predicted OK$' "$work/out" || fail "--on-death shrink: no footer about bytes: $(cat "$work/out")"
+    for words in 'rank 2 was killed by signal 9 (Killed): the others go on' 'rank 2 of 4 is out; those left, 3, go on' \
+        'rank 3 was killed by signal 9 (Killed): the others go on' 'rank 2 of 3 is out; those left, 2, go on'; do
+        [ "$(grep -cF "$words" "$work/err")" -eq 1 ] || fail "not one line \"$words\" in $(cat "$work/err")"
+    done
+    [ "$(wc -l <"$work/err")" -eq 4 ] || fail "--on-death shrink said more than 4 lines: $(cat "$work/err")"
 done
-wait $job
-code=$?
-[ $code -eq 0 ] || fail "--on-death shrink: exit code $code, expected 0: $(cat "$work/err")"
-[ "$(rows "$work/out" | wc -l)" -eq 2 ] || fail "--on-death shrink: rows are $(cat "$work/out")"
-grep -q '^# 3 ranks from here on' "$work/out" && grep -q '^# 2 ranks from here on' "$work/out" || fail "no losses in $(cat "$work/out")"
-grep -q '^# Bytes sent .* predicted OK$' "$work/out" || fail "--on-death shrink: no footer about bytes: $(cat "$work/out")"
-for words in 'rank 2 was killed by signal 9 (Killed): the others go on' 'rank 2 of 4 is out; those left, 3, go on' \
-    'rank 3 was killed by signal 9 (Killed): the others go on' 'rank 2 of 3 is out; those left, 2, go on'; do
-    [ "$(grep -cF "$words" "$work/err")" -eq 1 ] || fail "not one line \"$words\" in $(cat "$work/err")"
-done
-[ "$(wc -l <"$work/err")" -eq 4 ] || fail "--on-death shrink said more than 4 lines: $(cat "$work/err")"
 
 # Rank 0 holds the others together: without it they end, within seconds, with its signal.
 "$ringzero" bench all_reduce --ranks 3 -b 4M -e 4M -n 100000 --on-death shrink >"$work/out" 2>"$work/err" &

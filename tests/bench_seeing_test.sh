@@ -82,6 +82,19 @@ parses "$work/small.json"
 [ "$(grep -c '"cat":"step","name":"send ' "$work/small.json")" -eq 6 ] || fail "--trace: an exchange of 3 ranks sends 6 parts: $(cat "$work/small.json")"
 [ "$(grep -c '"ph":"f"' "$work/small.json")" -eq 6 ] || fail "--trace: not every part leads to a receive"
 [ "$(grep -c '"name":"recv_reduce_copy ' "$work/small.json")" -eq 3 ] || fail "--trace: not 3 sums"
+# In memory of ring_alloc(): no ring either. What a rank posts its peers meet, and rank r's sums are those of its chunk.
+run bench all_reduce --ranks 3 --transport shm --memory own $quick -b 3M -e 3M --trace "$work/window.json" --json "$work/json"
+grep -q '"memory":"own"' "$work/json" || fail "--memory own: JSON is $(cat "$work/json")"
+parses "$work/window.json"
+count() { grep -c "$1" "$work/window.json"; }
+[ "$(count '"name":"send ')" -eq "$(count '"name":"recv ')" ] && [ "$(count '"name":"send ')" -ge 12 ] ||
+    fail "--trace of windows: $(count '"name":"send ') records posted, $(count '"name":"recv ') met"
+[ "$(count '"ph":"f"')" -eq "$(count '"name":"send ')" ] || fail "--trace of windows: not every record leads to who met it"
+for rank in 0 1 2; do
+    sum=$(sed -n 's/.*"pid":'$rank',.*"name":"recv_reduce_copy c'$rank'".*"bytes":\([0-9]*\).*/\1/p' "$work/window.json" | awk "{ all += \$1 } END { print all + 0 }")
+    [ "$sum" -eq 1048576 ] || fail "--trace of windows: rank $rank added $sum bytes, expected its chunk of 1048576"
+done
+refused '--memory is "mine", expected plain or own' bench all_reduce --memory mine
 "$ringzero" bench all_reduce $quick -b 64K -e 64K --trace "$work/none/trace" >"$work/out" 2>"$work/err" && fail "--trace into nowhere: exit code 0"
 grep -qF "$work/none/trace cannot be written" "$work/err" || fail "--trace into nowhere: said $(cat "$work/err")"
 
