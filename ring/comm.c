@@ -1,7 +1,7 @@
 /* comm: opening a communicator: what ranks tell each other, what must agree, and the edges opened when first needed.
  *
- * Two all-gathers: the first carries each rank's description and tunables, which must agree; the second is a barrier that
- * tells everyone that everyone found them agreeing. Nothing is left behind on an error.
+ * Two all-gathers: the first carries each rank's description and tunables, which must agree; the second tells everyone that
+ * everyone found them agreeing, and carries what NICs and GPUs each has, where that matters. Nothing is left behind on an error.
  */
 #include "ring/comm.h"
 
@@ -132,6 +132,23 @@ static enum status check_agreement(const struct introduction *all, int nranks)
 
 /* ---- opening ---- */
 
+/* NICs and GPUs decide only about rings that leave a host, or whose buffers are on GPUs. Alike on all ranks. */
+static bool needs_devices(const struct ring_comm *comm)
+{
+    for (int r = 0; r < comm->nranks; r++)
+        if (comm->ranks[r].host != comm->ranks[0].host || comm->ranks[r].gpu != 0) return true;
+    return false;
+}
+
+static enum status exchange_devices(struct ring_comm *comm)
+{
+    if (!needs_devices(comm)) return bootstrap_barrier(comm->bootstrap);
+    comm->devices = calloc((size_t)comm->nranks, sizeof *comm->devices);
+    if (comm->devices == NULL) return FAIL(STATUS_SYSTEM, "no memory for the devices of %d ranks", comm->nranks);
+    comm->devices[comm->rank] = topology_describe_devices(&comm->ranks[comm->rank]);
+    return bootstrap_all_gather(comm->devices, sizeof *comm->devices, comm->bootstrap);
+}
+
 static enum status introduce(struct ring_comm *comm, struct introduction *all)
 {
     struct introduction *mine = &all[comm->rank];
@@ -155,13 +172,12 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
 
     TRY(bootstrap_all_gather(all, sizeof *all, comm->bootstrap));
     TRY(check_agreement(all, comm->nranks));
-    TRY(bootstrap_barrier(comm->bootstrap));
     comm->id = all[0].id << 8; /* the low byte tells channels apart */
     for (int r = 0; r < comm->nranks; r++) {
         comm->ranks[r] = all[r].rank;
         comm->books[r] = all[r].book;
     }
-    return STATUS_OK;
+    return exchange_devices(comm);
 }
 
 static size_t edge_count(const struct ring_comm *comm)
@@ -201,7 +217,8 @@ static bool shares_one_memory(const struct ring_comm *comm)
 /* Before anything is known of others. */
 static bool may_have_windows(const struct ring_comm *comm)
 {
-    bool shares = comm->transport == NULL ? topology_describe_self().shm_works : comm->transport == &transport_shm;
+    const char *why;
+    bool shares = comm->transport == NULL ? transport_shm.available(&why) : comm->transport == &transport_shm;
     return comm->nranks > 1 && comm->config.window_bytes != WINDOW_NONE && shares;
 }
 
@@ -218,16 +235,20 @@ static bool can_have_windows(const struct ring_comm *comm)
 static void draw_rings(struct ring_comm *comm)
 {
     comm->one_memory = shares_one_memory(comm);
+    struct topology topology = comm_topology(comm);
     for (int channel = 0; channel < comm->config.channels; channel++) {
         int *order = comm->order + channel * comm->nranks;
-        topology_ring_order(order, comm->ranks, comm->nranks, channel);
+        topology_ring_order(order, &topology, channel);
         char text[256] = "";
         size_t used = 0;
         for (int p = 0; p < comm->nranks; p++) {
             if (order[p] == comm->rank) comm->position[channel] = p;
             if (used < sizeof text) used += (size_t)snprintf(text + used, sizeof text - used, " %d", order[p]);
         }
-        if (comm->rank == 0) LOG_INFO("ring", "channel %d: ring%s, next by %s", channel, text, ring_comm_transport(comm));
+        int nic = topology_nic(&topology, comm->rank, channel);
+        char by[32] = "";
+        if (nic >= 0) snprintf(by, sizeof by, ", NIC %d", nic);
+        if (comm->rank == 0) LOG_INFO("ring", "channel %d: ring%s, next by %s%s", channel, text, ring_comm_transport(comm), by);
     }
     if (comm->rank == 0)
         LOG_INFO("ring", "RINGZERO_TRANSPORT %s, RINGZERO_SLOT_BYTES %zu, RINGZERO_SLOTS %llu, RINGZERO_CHANNELS %d, "
@@ -332,6 +353,7 @@ void ring_comm_close(struct ring_comm *comm)
     free(comm->books);
     free(comm->views);
     free(comm->ranks);
+    free(comm->devices);
     free(comm);
 }
 
@@ -357,6 +379,7 @@ static void choose_members(struct ring_comm *comm, const struct split_word *word
         if (comm->members[r] == parent->rank) comm->rank = r;
         comm->ranks[r] = parent->ranks[comm->members[r]];
         comm->books[r] = parent->books[comm->members[r]];
+        if (comm->devices != NULL) comm->devices[r] = parent->devices[comm->members[r]];
         comm->members[r] = parent->members[comm->members[r]];
     }
 }
@@ -377,6 +400,9 @@ static enum status split_open(
     comm->book = region_book_share(parent->book);
     comm->nranks = parent->nranks; /* room for all */
     enum status status = allocate(comm);
+    if (parent->devices != NULL) comm->devices = calloc((size_t)parent->nranks, sizeof *comm->devices);
+    if (status == STATUS_OK && parent->devices != NULL && comm->devices == NULL)
+        status = FAIL(STATUS_SYSTEM, "no memory for the devices of %d ranks", parent->nranks);
     if (status == STATUS_OK) choose_members(comm, words, parent);
     /* Unlike any other of the job: the parent's, this split's, this part's. */
     uint64_t mixed = (parent->id ^ (parent->splits * 0x9e3779b97f4a7c15u)) + (uint64_t)words[parent->rank].color;

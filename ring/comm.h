@@ -25,6 +25,7 @@ struct ring_comm {
     const struct transport *transport; /* NULL: auto */
     bool one_memory;                   /* every edge between two of its ranks is in memory that both see */
     struct topology_rank *ranks;       /* [nranks] */
+    struct topology_devices *devices;  /* [nranks]; NULL where all are on one host, in host memory */
     int *order;                        /* [channels][nranks]: rank at a position */
     int *position;                     /* [channels]: of this rank */
     struct edge **edges;               /* [channels + 2][2 sides][nranks], NULL until opened: the rings', that of */
@@ -60,6 +61,11 @@ struct ring_comm {
 static inline int comm_rank_at(const struct ring_comm *comm, int channel, int position)
 {
     return comm->order[channel * comm->nranks + position];
+}
+
+static inline struct topology comm_topology(const struct ring_comm *comm)
+{
+    return (struct topology){comm->nranks, comm->ranks, comm->devices};
 }
 
 /* The rank in the job, by which messages name it. */
