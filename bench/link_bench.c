@@ -63,11 +63,11 @@ static void put(struct edge *out, const char *from, size_t bytes)
 /* Reads the oldest slice out of the edge; returns its bytes. */
 static size_t take(struct edge *in, char *to)
 {
-    size_t bytes = fifo_record(&in->fifo)->bytes;
-    memcpy(to, fifo_data(&in->fifo), bytes);
+    struct fifo_record record = fifo_record(&in->fifo);
+    memcpy(to, fifo_data(&in->fifo, &record), record.bytes);
     fifo_free(&in->fifo);
     edge_notify(in);
-    return bytes;
+    return record.bytes;
 }
 
 /* Called when nothing moved: lets others run, and now and then looks at the clock and the job. */

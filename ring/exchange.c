@@ -170,11 +170,11 @@ static inline bool has_arrived(struct arrival *arrival, const struct exchange_me
         *arrival = (struct arrival){entry->data, entry->tag, entry->bytes};
     } else {
         if (fifo_ready(&edge->fifo) == 0) return false;
-        const struct fifo_record *record = fifo_record(&edge->fifo);
+        struct fifo_record record = fifo_record(&edge->fifo);
         /* An address in shared memory would be another process's word: not to be followed. */
         const unsigned char *data =
-            has_lines(edge) ? fifo_slot(&edge->fifo) : fifo_data(&edge->fifo);
-        *arrival = (struct arrival){data, record->tag, record->bytes};
+            has_lines(edge) ? fifo_slot(&edge->fifo) : fifo_data(&edge->fifo, &record);
+        *arrival = (struct arrival){data, record.tag, record.bytes};
     }
     return true;
 }

@@ -231,14 +231,14 @@ static enum status step_run(struct operation *operation, struct cursor *cursor, 
     slice_operands(&slice, step, &cursor->at, cursor);
 
     if (step->from >= 0) {
-        const struct fifo_record *record = fifo_record(&cursor->consumer->fifo);
-        TRY(operation_check_slice(operation, comm_rank_at(comm, cursor->channel, step->from), record->tag, record->bytes,
+        struct fifo_record record = fifo_record(&cursor->consumer->fifo);
+        TRY(operation_check_slice(operation, comm_rank_at(comm, cursor->channel, step->from), record.tag, record.bytes,
             slice.received_bytes));
-        if (record->address != 0 && cursor->consumer->transport->peer_reads_slots) /* of another process: not to be followed */
+        if (record.address != 0 && cursor->consumer->transport->peer_reads_slots) /* of another process: not to be followed */
             return FAIL(STATUS_DATA, "rank %d: rank %d sent an address over %s, expected data in its slot",
                 comm_name(comm, comm->rank), comm_name(comm, comm_rank_at(comm, cursor->channel, step->from)),
                 cursor->consumer->transport->name);
-        slice.wire = fifo_data(&cursor->consumer->fifo);
+        slice.wire = fifo_data(&cursor->consumer->fifo, &record);
     }
     uint64_t address = 0;
     if (step->to >= 0) {

@@ -196,14 +196,14 @@ static enum status take_record(struct operation *operation, int peer, bool *move
     struct edge *edge = edge_of(peer, EDGE_CONSUMER, operation);
     if (from->holds_input || from->holds_result || edge->phase != EDGE_READY || fifo_ready(&edge->fifo) == 0) return STATUS_OK;
     int64_t begin_ns = trace_now(operation->comm->trace);
-    const struct fifo_record *record = fifo_record(&edge->fifo);
-    bool result = (record->reference & REGION_MARK) != 0;
-    uint64_t reference = record->reference & ~REGION_MARK;
-    size_t bytes = record->bytes;
+    struct fifo_record record = fifo_record(&edge->fifo);
+    bool result = (record.reference & REGION_MARK) != 0;
+    uint64_t reference = record.reference & ~REGION_MARK;
+    size_t bytes = record.bytes;
     size_t missing = result ? window_result_bytes(peer, operation) - from->results_seen
                             : window_input_bytes(operation->comm->rank, operation) - from->inputs_seen;
     bool fits = bytes > 0 && bytes <= missing && bytes % window_element_bytes(operation) == 0 && (result || from->input_left == 0);
-    TRY(operation_check_slice(operation, peer, record->tag, bytes, fits ? bytes : missing));
+    TRY(operation_check_slice(operation, peer, record.tag, bytes, fits ? bytes : missing));
     const unsigned char *data;
     TRY(region_view_find(&data, reference, bytes, operation->comm->views[peer]));
     if (result) {

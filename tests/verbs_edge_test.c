@@ -101,11 +101,11 @@ static void consume(struct edge *edge)
     edge->landing = wish_landing;
     for (uint64_t s = 0; s < STEPS; s++) {
         if (!wait_until(edge, has_data)) return;
-        const struct fifo_record *record = fifo_record(&edge->fifo);
-        CHECK_MSG(record->bytes == bytes_at(s) && record->tag == s * 3 + 1, "step %llu: %llu bytes, tag %llu",
-            (unsigned long long)s, (unsigned long long)record->bytes, (unsigned long long)record->tag);
-        const unsigned char *data = fifo_data(&edge->fifo);
-        if (record->address != 0) CHECK(s % 2 == 1 && data == wish.memory[s % 64]);
+        struct fifo_record record = fifo_record(&edge->fifo);
+        CHECK_MSG(record.bytes == bytes_at(s) && record.tag == s * 3 + 1, "step %llu: %llu bytes, tag %llu",
+            (unsigned long long)s, (unsigned long long)record.bytes, (unsigned long long)record.tag);
+        const unsigned char *data = fifo_data(&edge->fifo, &record);
+        if (record.address != 0) CHECK(s % 2 == 1 && data == wish.memory[s % 64]);
         size_t wrong = 0;
         for (size_t i = 0; i < bytes_at(s); i++) wrong += data[i] != byte_at(s, i);
         CHECK_MSG(wrong == 0, "step %llu: %zu bytes differ", (unsigned long long)s, wrong);

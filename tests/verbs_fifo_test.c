@@ -49,10 +49,10 @@ static void consume(struct shared *shared)
     size_t wrong = 0;
     for (uint64_t s = 0; s < STEPS; s++) {
         while (fifo_ready(&fifo) == 0) sched_yield();
-        const struct fifo_record *record = fifo_record(&fifo);
-        const unsigned char *data = fifo_data(&fifo);
-        wrong += record->tag != s || record->bytes != s % (SLOT_BYTES + 1);
-        for (size_t i = 0; i < record->bytes; i++) wrong += data[i] != (s & 0xff);
+        struct fifo_record record = fifo_record(&fifo);
+        const unsigned char *data = fifo_data(&fifo, &record);
+        wrong += record.tag != s || record.bytes != s % (SLOT_BYTES + 1);
+        for (size_t i = 0; i < record.bytes; i++) wrong += data[i] != (s & 0xff);
         fifo_free(&fifo);
     }
     CHECK(wrong == 0);
@@ -88,6 +88,7 @@ int main(void)
     char elsewhere = 1;
     fifo_post(&producer, 1, 7, (uint64_t)(uintptr_t)&elsewhere);
     for (int i = 0; i < 3; i++) fifo_free(&consumer);
-    CHECK(fifo_record(&consumer)->tag == 7 && fifo_data(&consumer) == (unsigned char *)&elsewhere);
+    struct fifo_record record = fifo_record(&consumer);
+    CHECK(record.tag == 7 && fifo_data(&consumer, &record) == (unsigned char *)&elsewhere);
     return test_result();
 }

@@ -110,15 +110,22 @@ static inline uint64_t fifo_ready(struct fifo *fifo)
     return fifo->seen - fifo->step;
 }
 
-/* The oldest step not yet freed. Needs fifo_ready() > 0. */
-static inline const struct fifo_record *fifo_record(const struct fifo *fifo)
+/* The record of the oldest step not yet freed. Needs fifo_ready() > 0. A copy, each word of which is loaded once: a producer that shares
+ * the memory may be faulty, and what has been checked must be what is used. */
+static inline struct fifo_record fifo_record(const struct fifo *fifo)
 {
-    return &fifo->records[fifo_index(fifo, fifo->step)];
+    const struct fifo_record *shared = &fifo->records[fifo_index(fifo, fifo->step)];
+    struct fifo_record record;
+    record.bytes = __atomic_load_n(&shared->bytes, __ATOMIC_RELAXED);
+    record.tag = __atomic_load_n(&shared->tag, __ATOMIC_RELAXED);
+    record.address = __atomic_load_n(&shared->address, __ATOMIC_RELAXED);
+    record.reference = __atomic_load_n(&shared->reference, __ATOMIC_RELAXED);
+    return record;
 }
 
-static inline const unsigned char *fifo_data(const struct fifo *fifo)
+/* Where its data are. */
+static inline const unsigned char *fifo_data(const struct fifo *fifo, const struct fifo_record *record)
 {
-    const struct fifo_record *record = fifo_record(fifo);
     return record->address != 0 ? (const unsigned char *)(uintptr_t)record->address : fifo_slot(fifo);
 }
 

@@ -28,11 +28,11 @@ static void consume(struct edge *edge)
 {
     FUZZ_EXPECT(fifo_ready(&edge->fifo) <= SLOTS);
     while (fifo_ready(&edge->fifo) > 0) {
-        const struct fifo_record *record = fifo_record(&edge->fifo);
-        FUZZ_EXPECT(record->bytes <= SLOT_BYTES);
-        const unsigned char *payload = fifo_data(&edge->fifo);
+        struct fifo_record record = fifo_record(&edge->fifo);
+        FUZZ_EXPECT(record.bytes <= SLOT_BYTES);
+        const unsigned char *payload = fifo_data(&edge->fifo, &record);
         unsigned sum = 0;
-        for (size_t i = 0; i < record->bytes; i++) sum += payload[i];
+        for (size_t i = 0; i < record.bytes; i++) sum += payload[i];
         FUZZ_EXPECT(sum <= 255 * SLOT_BYTES);
         fifo_free(&edge->fifo);
     }
