@@ -1,0 +1,30 @@
+/* show_options: the options of `ringzero show`.
+ */
+#ifndef BENCH_SHOW_OPTIONS_H
+#define BENCH_SHOW_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bench/options.h"
+#include "ring/ring.h"
+
+#define SHOW_DEFAULT_RANKS 4
+#define SHOW_MOST_RANKS    1024 /* that are drawn */
+
+struct show_options {
+    struct options common;
+    bool collective_given;
+    enum collective collective;
+    int root;      /* -1: not given */
+    int64_t count; /* -1: not given */
+    enum dtype dtype;
+    enum reduce_dtype reduce_dtype;
+    const char *simulate, *plot; /* NULL: not given */
+    struct options_range bytes;  /* first -1: not given */
+};
+
+/* Ends the process with one line and 2 where the input is bad. */
+struct show_options show_options_parse(int argc, char **argv);
+
+#endif
