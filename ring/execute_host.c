@@ -41,7 +41,8 @@ static void cursor_begin(struct cursor *cursor, struct operation *operation, int
     const struct ring_comm *comm = operation->comm;
     size_t element = reduce_partial_bytes(&operation->reduction); /* the widest that travels */
     size_t largest = divide_up(largest_chunk(operation), (size_t)operation->cursor_count);
-    struct slice_cut cut = slice_cut(largest, element, comm->config.slot_bytes, comm->config.slot_count);
+    struct slice_cut cut = slice_cut(
+        largest, element, comm->one_memory, comm->config.slot_bytes, comm->config.slot_count);
     int root = 0;
     while (comm_rank_at(comm, channel, root) != operation->root) root++;
     *cursor = (struct cursor){

@@ -248,7 +248,8 @@ static enum status walker_run(struct walker *walker, bool *ran, struct world *wo
 
 /* ---- all of them ---- */
 
-/* How the largest chunk is cut: as an executor cuts it. A textbook's message is not cut. */
+/* How the largest chunk is cut: as an executor cuts it where slices are messages. A textbook's
+ * message is not cut. */
 static void choose_slices(struct world *world)
 {
     const struct simulate_config *config = world->config;
@@ -258,7 +259,7 @@ static void choose_slices(struct world *world)
     size_t slot_bytes = config->slot_bytes > 0 ? config->slot_bytes : DEFAULT_SLOT_BYTES;
     world->slot_count = config->slot_count > 0 ? config->slot_count : DEFAULT_SLOTS;
     world->in_flight = world->slot_count / 2;
-    struct slice_cut cut = slice_cut(largest, element, slot_bytes, world->slot_count);
+    struct slice_cut cut = slice_cut(largest, element, false, slot_bytes, world->slot_count);
     world->slice_count = cut.slice_count;
     world->slices = cut.slices;
     if (config->algorithm == SIMULATE_RING) return;
