@@ -422,7 +422,8 @@ int main(void)
         ranks_as_threads(3, DEADLINE_MS, group_body, names[t]);
         ranks_as_threads(3, DEADLINE_MS, late_body, names[t]);
         check_roots(names[t]);
-        for (int n = 2; n <= 20; n += n < 5 ? 1 : 7) ranks_as_threads(n, DEADLINE_MS, roots_agree_body, names[t]);
+        int most = t == 2 ? 4 : 20; /* 2 MiB an edge, in the small guest that verbs runs in */
+        for (int n = 2; n <= most; n += n < 5 ? 1 : 7) ranks_as_threads(n, DEADLINE_MS, roots_agree_body, names[t]);
         ranks_as_threads(3, DEADLINE_MS, timeout_body, names[t]);
         ranks_as_threads(2, DEADLINE_MS, two_comms_body, names[t]);
     }

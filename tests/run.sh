@@ -12,7 +12,8 @@ mode=${1:-all}
 case $mode in all | quick | long) ;; *) echo "tests/run.sh: mode is \"$mode\"; expected all, quick or long" >&2; exit 2 ;; esac
 . bench/packages.sh
 launcher_packages=(openmpi-bin mpich slurmctld slurmd slurm-client munge slurm-wlm-basic-plugins libpmix-dev iproute2)
-need "${build_packages[@]}" libc6-dev perl python3-minimal procps util-linux hostname clang libclang-rt-14-dev g++ "${launcher_packages[@]}"
+rdma_packages=(libibverbs-dev ibverbs-providers qemu-system-x86 busybox-static cpio xz-utils)
+need "${build_packages[@]}" "${rdma_packages[@]}" libc6-dev perl python3-minimal procps util-linux hostname clang libclang-rt-14-dev g++ "${launcher_packages[@]}"
 
 presets=${RINGZERO_PRESETS:-release asan tsan}
 [ "$mode" != quick ] || presets=release

@@ -97,13 +97,40 @@ static void *rank_thread_main(void *argument)
     return NULL;
 }
 
-static void job_config(struct bootstrap_config *config, int nranks, int timeout_ms)
+/* RINGZERO_TEST_HOST: see harness.h. */
+struct host_part {
+    int self, hosts, port;
+    char address[64];
+};
+
+static struct host_part host_part(void)
+{
+    static int jobs; /* so far, of the one thread that starts them */
+    struct host_part part = {.hosts = 1};
+    const char *text = getenv("RINGZERO_TEST_HOST");
+    if (text == NULL) return part;
+    if (sscanf(text, "%d/%d %63s %d", &part.self, &part.hosts, part.address, &part.port) != 4 || part.hosts < 1) {
+        fprintf(stderr, "harness: RINGZERO_TEST_HOST is \"%s\"; expected SELF/HOSTS ADDRESS PORT\n", text);
+        exit(1);
+    }
+    part.port += jobs++;
+    return part;
+}
+
+static void job_config(struct bootstrap_config *config, const struct host_part *part, int nranks, int timeout_ms)
 {
     *config = bootstrap_config_single();
     config->nranks = config->local_nranks = nranks;
     config->timeout_ms = timeout_ms;
     config->job = ((uint64_t)getpid() << 32) ^ 0x5eed;
     snprintf(config->address, sizeof config->address, "127.0.0.1");
+    if (part->hosts > 1) {
+        config->job = 0x5eed0000u + (uint64_t)part->port;
+        config->local_nranks = 0;
+        config->port = part->port;
+        snprintf(config->address, sizeof config->address, "%s", part->address);
+        return;
+    }
     if (nranks > 1 && bootstrap_listen_local(&config->listen_fd, &config->port) != STATUS_OK) {
         fprintf(stderr, "harness: %s\n", status_text());
         exit(1);
@@ -113,25 +140,27 @@ static void job_config(struct bootstrap_config *config, int nranks, int timeout_
 void ranks_as_threads(int nranks, int timeout_ms, rank_body body, void *argument)
 {
     struct bootstrap_config job;
-    job_config(&job, nranks, timeout_ms);
+    struct host_part part = host_part();
+    job_config(&job, &part, nranks, timeout_ms);
     struct rank_thread *ranks = calloc((size_t)nranks, sizeof *ranks);
-    for (int r = 0; r < nranks; r++) {
+    for (int r = part.self; r < nranks; r += part.hosts) {
         ranks[r] = (struct rank_thread){.config = job, .body = body, .argument = argument};
         ranks[r].config.rank = ranks[r].config.local_rank = r;
         if (r > 0) ranks[r].config.listen_fd = -1;
         if (pthread_create(&ranks[r].thread, NULL, rank_thread_main, &ranks[r]) != 0) abort();
     }
-    for (int r = 0; r < nranks; r++) pthread_join(ranks[r].thread, NULL);
+    for (int r = part.self; r < nranks; r += part.hosts) pthread_join(ranks[r].thread, NULL);
     free(ranks);
 }
 
 int ranks_as_processes(int nranks, int timeout_ms, rank_body body, void *argument, int expected_dead)
 {
     struct bootstrap_config job;
-    job_config(&job, nranks, timeout_ms);
+    struct host_part part = host_part();
+    job_config(&job, &part, nranks, timeout_ms);
     pid_t *pids = calloc((size_t)nranks, sizeof *pids);
     fflush(NULL);
-    for (int r = 0; r < nranks; r++) {
+    for (int r = part.self; r < nranks; r += part.hosts) {
         pids[r] = fork();
         if (pids[r] < 0) abort();
         if (pids[r] != 0) continue;
@@ -150,7 +179,7 @@ int ranks_as_processes(int nranks, int timeout_ms, rank_body body, void *argumen
     }
     if (job.listen_fd >= 0) close(job.listen_fd);
     int failed = 0;
-    for (int r = 0; r < nranks; r++) {
+    for (int r = part.self; r < nranks; r += part.hosts) {
         int wait_status = 0;
         waitpid(pids[r], &wait_status, 0);
         bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;

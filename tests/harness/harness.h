@@ -33,6 +33,9 @@ int test_skip(const char *why);
  * it is one of them, and then not being there is a failure. Any other name, or NULL (a transport of the test's own): unless the variable is set. */
 bool test_takes(const char *transport);
 
+/* The same program can be run on two hosts at once, each of which runs a part of every job's ranks: RINGZERO_TEST_HOST="SELF/HOSTS ADDRESS PORT" makes
+ * it run the ranks r with r mod HOSTS == SELF; rank 0 is on host 0, at that address, and each job has a port of its own from PORT on. */
+
 /* Runs body on nranks threads, each a rank of one job over loopback with an opened bootstrap. The timeout is the job's. */
 typedef void (*rank_body)(struct bootstrap *bootstrap, void *argument);
 void ranks_as_threads(int nranks, int timeout_ms, rank_body body, void *argument);
