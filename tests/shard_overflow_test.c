@@ -112,9 +112,10 @@ static void test_end(int stage, enum dtype dtype, const char *word)
     config.scale.value = config.scale.floor = 0x1p14;
     bad_step = 2;
     run_job(&record, &config, 2, "shm");
+    /* The rank that sees it first ends the job: the other may hear of it while it still gathers the norm. */
     for (int r = 0; r < 2; r++)
-        CHECK_MSG(record.rank[r].status == STATUS_DATA && record.rank[r].steps == 1 &&
-                      strstr(record.rank[r].text, word) != NULL,
+        CHECK_MSG((record.rank[r].status == STATUS_DATA || record.rank[r].status == STATUS_ABORTED) &&
+                      record.rank[r].steps == 1 && strstr(record.rank[r].text, word) != NULL,
             "stage %d, rank %d: %s: %s", stage, r, status_name(record.rank[r].status),
             record.rank[r].text);
 }
