@@ -313,9 +313,12 @@ void exchange_start(struct exchange *exchange, struct exchange_plan *plan, unsig
     const unsigned char *send, uint64_t tag, const struct ring_comm *comm)
 {
     exchange->plan = plan;
-    exchange->places[EXCHANGE_SEND] = (unsigned char *)(uintptr_t)send; /* only read */
-    exchange->places[EXCHANGE_RECV] = recv;
-    exchange->places[EXCHANGE_STAGE] = comm->exchanges->stage.ptr;
+    /* Calls of no elements may bring no buffers: any address will do, none is looked at. */
+    unsigned char *nothing = (unsigned char *)plan, *stage = comm->exchanges->stage.ptr;
+    exchange->places[EXCHANGE_SEND] =
+        send != NULL ? (unsigned char *)(uintptr_t)send : nothing; /* only read */
+    exchange->places[EXCHANGE_RECV] = recv != NULL ? recv : nothing;
+    exchange->places[EXCHANGE_STAGE] = stage != NULL ? stage : nothing;
     exchange->tag = tag;
     exchange->round = exchange->sent = exchange->received = 0;
     exchange->misfit = -1;
