@@ -110,6 +110,7 @@ void progress_pause(int idle, const struct progress *progress)
     else if (idle > BARE_SPINS) cpu_relax();
 }
 
+/* How many there are to sleep on; EDGE_HAS_WORK: no time to sleep. */
 static int live_descriptors(struct pollfd *descriptors, const struct progress *progress)
 {
     int count = 0;
@@ -117,6 +118,7 @@ static int live_descriptors(struct pollfd *descriptors, const struct progress *p
         for (int e = 0; e < operation->edge_count && count < POLL_DESCRIPTORS; e++) {
             short events = 0;
             int fd = edge_descriptor(operation->edges[e], &events);
+            if (fd == EDGE_HAS_WORK) return EDGE_HAS_WORK;
             if (fd >= 0) descriptors[count++] = (struct pollfd){fd, events, 0};
         }
     }
@@ -137,6 +139,7 @@ static void idle_wait(int idle, bool *listening, uint32_t *rings, struct progres
     }
     struct pollfd descriptors[POLL_DESCRIPTORS];
     int count = live_descriptors(descriptors, progress);
+    if (count == EDGE_HAS_WORK) return;
     if (count > 0) {
         poll(descriptors, (nfds_t)count, POLL_MS);
     } else if (!*listening) {

@@ -1,6 +1,7 @@
 /* device_companion: which allocations of a device are alive, and who wants to hear when one ends.
  *
- * One lock for the table and the list. Companions are told outside of it: they hold a lock of their own when they ask memory_find().
+ * One lock for the table and the list. Companions are told outside of it: they hold a lock of their
+ * own when they ask memory_find().
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -70,7 +71,8 @@ enum status device_remember(const void *ptr, size_t bytes, struct device *device
         }
     }
     bool fits = inside->count < inside->room;
-    if (fits) inside->allocations[inside->count++] = (struct allocation){ptr, bytes, ++inside->last_id};
+    if (fits)
+        inside->allocations[inside->count++] = (struct allocation){ptr, bytes, ++inside->last_id};
     pthread_mutex_unlock(&inside->lock);
     return fits ? STATUS_OK : FAIL(STATUS_SYSTEM, "no memory to remember an allocation by");
 }
@@ -92,7 +94,8 @@ void device_forget(const void *ptr, struct device *device)
         if (companion->forget != NULL) companion->forget(&gone, companion);
 }
 
-bool memory_find(struct allocation *allocation, const void *ptr, size_t bytes, struct device *device)
+bool memory_find(
+    struct allocation *allocation, const void *ptr, size_t bytes, struct device *device)
 {
     struct device_inside *inside = device->inside;
     uintptr_t begin = (uintptr_t)ptr;

@@ -8,7 +8,8 @@ MUST_CHECK enum status device_inside_open(struct device *device);
 /* Closes all companions. A device that was not opened is accepted. */
 void device_inside_close(struct device *device);
 
-/* An allocation begins and ends; its companions hear of the end. errors: SYSTEM, no memory to remember it. threads: any. */
+/* An allocation begins and ends; its companions hear of the end. errors: SYSTEM, no memory to
+ * remember it. threads: any. */
 MUST_CHECK enum status device_remember(const void *ptr, size_t bytes, struct device *device);
 void device_forget(const void *ptr, struct device *device);
 

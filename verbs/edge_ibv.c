@@ -1,24 +1,29 @@
-/* edge_ibv: an edge over RDMA: one reliable connection (ibv_queue.h) between the producer's NIC and the consumer's. Both sides stage: each has
- * slots, records and counters of its own, registered once.
+/* edge_ibv: an edge over RDMA: one reliable connection (ibv_queue.h) between the producer's NIC and
+ * the consumer's. Both sides stage: each has slots, records and counters of its own, registered
+ * once.
  *
- *   producer ──► consumer   step s: RDMA write with immediate data
- *                           data { bytes, tag, payload[bytes] } into the consumer's slot s mod S, immediate: low half of s
- *   consumer ──► producer   credit: an empty RDMA write with immediate data: the low half of the consumer's head,
- *                           whenever half of the slots are free
+ *   producer ──► consumer   step s: an RDMA write with immediate data
+ *                           data: bytes, tag, payload[bytes], into the consumer's slot s mod S
+ *                           immediate: the low half of s
+ *   consumer ──► producer   credit: an empty RDMA write with immediate data,
+ *                           the low half of the consumer's head, whenever half of the slots are free
  *
- * A slot on either side, 64 + slot_bytes apart; header and payload lie together, so that a step is one write, of one piece when it is
- * sent from the slot:
+ * A slot on either side, 64 + slot_bytes apart; header and payload lie together, so that a step is
+ * one write, of one piece when it is sent from the slot:
  *
  *   offset     0               48      56     64
  *              (unused)        bytes   tag    payload …
  *
- * A step is written only when the consumer has a slot for it (step < credit + S). The immediate tells the consumer that all of the
- * step is there: a NIC may put the bytes of a write in place in any order, so no byte of it is ever polled. Each arrival takes a
- * receive that was posted before: S of them, posted again before the credit for their step leaves, so there is always one.
+ * A step is written only when the consumer has a slot for it (step < credit + S). The immediate
+ * tells the consumer that all of the step is there: a NIC may put the bytes of a write in place in
+ * any order, so no byte of it is ever polled. Each arrival takes a receive that was posted before:
+ * S of them, posted again before the credit for their step leaves, so there is always one.
  *
- * The source of a step is the slot; or the user's memory where the NIC knows it (registrations_find()); or, where it does
- * not, it is copied into the slot. Short steps are taken along by ibv_post_send() itself. Other sources may be used again when the NIC says
- * that the peer has the step: it is asked for the last step of each burst, and for every k-th, or when a credit says so.
+ * The source of a step is the slot; or the user's memory where the NIC knows it
+ * (registrations_find()); or, where it does not, it is copied into the slot. Short steps are taken
+ * along by ibv_post_send() itself. Other sources may be used again when the NIC says that the peer
+ * has the step: it is asked for the last step of each burst, and for every k-th, or when a credit
+ * says so.
  */
 #include "verbs/transport.h"
 
@@ -30,8 +35,8 @@
 #include "verbs/ibv_queue.h"
 
 #define VERBS_MAGIC     0x72696e6769627631u /* "ringibv1" */
-#define SLOT_MARGIN     64                  /* before a slot's payload: keeps it on a cache line; the header ends it */
-#define CREDIT_SENDS    8                   /* credits under way; no more than 2 ever are */
+#define SLOT_MARGIN     64 /* before a slot's payload, which so begins a cache line; ends with the header */
+#define CREDIT_SENDS    8  /* credits under way; no more than 2 ever are */
 #define CREDIT_RECEIVES 4
 #define POLL_MOST       16
 #define RECEIVE_ID      ((uint64_t)1 << 32) /* of a receive; a send's is the low half of its step */
@@ -59,8 +64,8 @@ struct verbs_edge {
     struct fifo_record *records;
     uint64_t tail, head; /* what edge->fifo points at */
 
-    uint64_t step;      /* producer: the next to be written. consumer: the next to arrive */
-    uint64_t credit;    /* producer: the consumer's head as last told. consumer: head as last sent */
+    uint64_t step;   /* producer: the next to be written. consumer: the next to arrive */
+    uint64_t credit; /* producer: the consumer's head as last told. consumer: head as last sent */
     uint64_t completed; /* producer: of these the NIC has said that they are done */
     uint64_t asked;     /* producer: of these it was asked to say so */
     uint64_t in_use;    /* producer: from these the NIC may still read */
@@ -72,10 +77,16 @@ struct verbs_edge {
 };
 
 /* Counters may wrap: what matters is the way from one to the other. */
-static bool is_past(uint64_t counter, uint64_t mark) { return (int64_t)(counter - mark) >= 0; }
+static bool is_past(uint64_t counter, uint64_t mark)
+{
+    return (int64_t)(counter - mark) >= 0;
+}
 
 /* The counter near `known` that has this low half. */
-static uint64_t widen(uint32_t low, uint64_t known) { return known + (uint64_t)(int64_t)(int32_t)(low - (uint32_t)known); }
+static uint64_t widen(uint32_t low, uint64_t known)
+{
+    return known + (uint64_t)(int64_t)(int32_t)(low - (uint32_t)known);
+}
 
 static struct step_header *header_of(const unsigned char *slot)
 {
@@ -101,8 +112,10 @@ static enum status open_memory(struct edge *edge)
     struct verbs_edge *verbs = edge->state;
     const struct edge_config *config = &edge->config;
     size_t stride = SLOT_MARGIN + config->slot_bytes;
-    TRY(memory_alloc(&verbs->memory, config->slot_count * stride, MEMORY_COMMUNICATION, config->device));
-    TRY(registration_open(&verbs->registration, verbs->memory, config->side == EDGE_CONSUMER, verbs->nic));
+    TRY(memory_alloc(
+        &verbs->memory, config->slot_count * stride, MEMORY_COMMUNICATION, config->device));
+    TRY(registration_open(
+        &verbs->registration, verbs->memory, config->side == EDGE_CONSUMER, verbs->nic));
     verbs->records = calloc(config->slot_count, sizeof *verbs->records);
     if (verbs->records == NULL) return FAIL(STATUS_SYSTEM, "no memory for an edge");
     edge->fifo.slots = (unsigned char *)verbs->memory.ptr + SLOT_MARGIN;
@@ -127,8 +140,10 @@ static enum status verbs_offer(struct edge *edge, struct edge_offer *out)
 
     bool producer = config->side == EDGE_PRODUCER;
     uint32_t slots = (uint32_t)config->slot_count;
-    uint32_t sends = producer ? 2 * slots : CREDIT_SENDS, receives = producer ? CREDIT_RECEIVES : slots;
-    TRY(queue_open(&verbs->queue, sends, receives, config->peer, verbs->nic, &verbs->nics->settings));
+    uint32_t sends = producer ? 2 * slots : CREDIT_SENDS,
+             receives = producer ? CREDIT_RECEIVES : slots;
+    TRY(queue_open(
+        &verbs->queue, sends, receives, config->peer, verbs->nic, &verbs->nics->settings));
     for (uint32_t i = 0; i < receives; i++) TRY(queue_receive(RECEIVE_ID, &verbs->queue));
 
     struct verbs_offer offer = {
@@ -151,10 +166,13 @@ static enum status verbs_connect(struct edge *edge, bool *ready)
     if (!verbs->connected) {
         struct verbs_offer offer;
         memcpy(&offer, edge->peer_offer.bytes, sizeof offer);
-        if (offer.magic != VERBS_MAGIC || offer.slot_bytes != edge->config.slot_bytes || offer.slot_count != edge->config.slot_count)
-            return FAIL(STATUS_DATA, "rank %d offers a verbs edge of %llu slots of %llu bytes, expected %llu of %zu",
-                edge->config.peer, (unsigned long long)offer.slot_count, (unsigned long long)offer.slot_bytes,
-                (unsigned long long)edge->config.slot_count, edge->config.slot_bytes);
+        if (offer.magic != VERBS_MAGIC || offer.slot_bytes != edge->config.slot_bytes ||
+            offer.slot_count != edge->config.slot_count)
+            return FAIL(STATUS_DATA,
+                "rank %d offers a verbs edge of %llu slots of %llu bytes, expected %llu of %zu",
+                edge->config.peer, (unsigned long long)offer.slot_count,
+                (unsigned long long)offer.slot_bytes, (unsigned long long)edge->config.slot_count,
+                edge->config.slot_bytes);
         TRY(queue_connect(&verbs->queue, &offer.queue));
         verbs->peer_slots = offer.slots;
         verbs->peer_key = offer.key;
@@ -168,47 +186,53 @@ static enum status verbs_connect(struct edge *edge, bool *ready)
 
 /* ---- producer: steps out, credits in ---- */
 
-/* How many steps have sources that are free again. Short ones behind a long one that is under way are found free with it. */
+/* How many steps have sources that are free again. Short ones behind a long one that is under way
+ * are found free with it. */
 static void producer_move_head(struct verbs_edge *verbs)
 {
     uint64_t arrived = is_past(verbs->completed, verbs->credit) ? verbs->completed : verbs->credit;
     uint64_t head = is_past(arrived, verbs->in_use) ? verbs->step : arrived;
     if (head != verbs->head && is_past(head, verbs->head))
-        __atomic_store_n(&verbs->head, head, __ATOMIC_RELEASE); /* pairs with the acquire in fifo_room() */
+        __atomic_store_n(
+            &verbs->head, head, __ATOMIC_RELEASE); /* pairs with the acquire in fifo_room() */
 }
 
 static enum status producer_take(struct edge *edge, const struct ibv_wc *done)
 {
     struct verbs_edge *verbs = edge->state;
     if (done->status != IBV_WC_SUCCESS)
-        return queue_explain(done, done->wr_id == RECEIVE_ID ? "receiving credit" : "sending", &verbs->queue);
+        return queue_explain(
+            done, done->wr_id == RECEIVE_ID ? "receiving credit" : "sending", &verbs->queue);
     if (done->wr_id != RECEIVE_ID) {
         verbs->completed = widen((uint32_t)done->wr_id, verbs->completed) + 1;
         return STATUS_OK;
     }
     uint64_t credit = widen(ntohl(done->imm_data), verbs->credit);
     if (!is_past(credit, verbs->credit) || !is_past(verbs->step, credit))
-        return FAIL(STATUS_DATA, "rank %d gives credit up to step %llu, but only %llu were sent", edge->config.peer,
-            (unsigned long long)credit, (unsigned long long)verbs->step);
+        return FAIL(STATUS_DATA, "rank %d gives credit up to step %llu, but only %llu were sent",
+            edge->config.peer, (unsigned long long)credit, (unsigned long long)verbs->step);
     verbs->credit = credit;
     return queue_receive(RECEIVE_ID, &verbs->queue);
 }
 
 /* The pieces that the step is sent from; returns their number. */
-static int producer_gather(struct ibv_sge *pieces, struct edge *edge, const struct fifo_record *record)
+static int producer_gather(
+    struct ibv_sge *pieces, struct edge *edge, const struct fifo_record *record)
 {
     struct verbs_edge *verbs = edge->state;
-    unsigned char *slot = slot_at(edge, verbs->step), *from = (unsigned char *)(uintptr_t)record->address;
+    unsigned char *slot = slot_at(edge, verbs->step),
+                  *from = (unsigned char *)(uintptr_t)record->address;
     *header_of(slot) = (struct step_header){record->bytes, record->tag};
     size_t bytes = record->bytes;
-    pieces[0] = (struct ibv_sge){
-        .addr = (uintptr_t)header_of(slot), .length = sizeof(struct step_header), .lkey = verbs->registration.mr->lkey};
+    pieces[0] = (struct ibv_sge){.addr = (uintptr_t)header_of(slot),
+        .length = sizeof(struct step_header),
+        .lkey = verbs->registration.mr->lkey};
     if (from != NULL && bytes > 0) {
         bool short_one = sizeof(struct step_header) + bytes <= verbs->queue.inline_bytes;
         pieces[1] = (struct ibv_sge){.addr = (uintptr_t)from, .length = (uint32_t)bytes};
         if (short_one) return 2;
-        if (registrations_find(
-                &pieces[1].lkey, from, bytes, verbs->nic, edge->config.device, &verbs->nics->registrations)) {
+        if (registrations_find(&pieces[1].lkey, from, bytes, verbs->nic, edge->config.device,
+                &verbs->nics->registrations)) {
             verbs->lent = verbs->step + 1;
             return 2;
         }
@@ -232,7 +256,9 @@ static enum status producer_send_step(struct edge *edge)
         .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
         .imm_data = htonl((uint32_t)verbs->step),
         .wr.rdma = {.rkey = verbs->peer_key,
-            .remote_addr = verbs->peer_slots + fifo_index(&edge->fifo, verbs->step) * edge->fifo.slot_bytes - sizeof(struct step_header)},
+            .remote_addr = verbs->peer_slots +
+                           fifo_index(&edge->fifo, verbs->step) * edge->fifo.slot_bytes -
+                           sizeof(struct step_header)},
     };
     verbs->step++;
     if (short_one) request.send_flags |= IBV_SEND_INLINE;
@@ -249,7 +275,8 @@ static enum status producer_send(struct edge *edge, bool *moved)
 {
     struct verbs_edge *verbs = edge->state;
     uint64_t slots = edge->config.slot_count;
-    while (verbs->step != verbs->tail && verbs->step - verbs->credit < slots && verbs->step - verbs->completed < 2 * slots) {
+    while (verbs->step != verbs->tail && verbs->step - verbs->credit < slots &&
+           verbs->step - verbs->completed < 2 * slots) {
         TRY(producer_send_step(edge));
         *moved = true;
     }
@@ -287,7 +314,8 @@ static enum status consumer_take(struct edge *edge, const struct ibv_wc *done)
 {
     struct verbs_edge *verbs = edge->state;
     if (done->status != IBV_WC_SUCCESS)
-        return queue_explain(done, done->wr_id == RECEIVE_ID ? "receiving" : "sending credit", &verbs->queue);
+        return queue_explain(
+            done, done->wr_id == RECEIVE_ID ? "receiving" : "sending credit", &verbs->queue);
     if (done->wr_id != RECEIVE_ID) {
         verbs->credits_sent--;
         return STATUS_OK;
@@ -295,11 +323,15 @@ static enum status consumer_take(struct edge *edge, const struct ibv_wc *done)
     struct step_header header = *header_of(slot_at(edge, verbs->step));
     if (ntohl(done->imm_data) != (uint32_t)verbs->step || header.bytes > edge->config.slot_bytes ||
         verbs->step - verbs->head >= edge->config.slot_count)
-        return FAIL(STATUS_DATA, "rank %d sends step %u of %llu bytes, expected step %u of at most %zu", edge->config.peer,
-            ntohl(done->imm_data), (unsigned long long)header.bytes, (uint32_t)verbs->step, edge->config.slot_bytes);
-    verbs->records[fifo_index(&edge->fifo, verbs->step)] = (struct fifo_record){.bytes = header.bytes, .tag = header.tag};
+        return FAIL(STATUS_DATA,
+            "rank %d sends step %u of %llu bytes, expected step %u of at most %zu",
+            edge->config.peer, ntohl(done->imm_data), (unsigned long long)header.bytes,
+            (uint32_t)verbs->step, edge->config.slot_bytes);
+    verbs->records[fifo_index(&edge->fifo, verbs->step)] =
+        (struct fifo_record){.bytes = header.bytes, .tag = header.tag};
     verbs->step++;
-    __atomic_store_n(&verbs->tail, verbs->step, __ATOMIC_RELEASE); /* pairs with the acquire in fifo_ready() */
+    __atomic_store_n(
+        &verbs->tail, verbs->step, __ATOMIC_RELEASE); /* pairs with the acquire in fifo_ready() */
     return queue_receive(RECEIVE_ID, &verbs->queue);
 }
 
@@ -313,7 +345,8 @@ static enum status take_completions(struct edge *edge, bool *moved)
     while (count == POLL_MOST) {
         TRY(queue_poll(done, POLL_MOST, &count, &verbs->queue));
         for (int i = 0; i < count; i++)
-            TRY(edge->config.side == EDGE_PRODUCER ? producer_take(edge, &done[i]) : consumer_take(edge, &done[i]));
+            TRY(edge->config.side == EDGE_PRODUCER ? producer_take(edge, &done[i])
+                                                   : consumer_take(edge, &done[i]));
         *moved = *moved || count > 0;
     }
     return STATUS_OK;
@@ -322,32 +355,29 @@ static enum status take_completions(struct edge *edge, bool *moved)
 static enum status verbs_progress(struct edge *edge, bool *moved)
 {
     struct verbs_edge *verbs = edge->state;
-    bool moved_here = false, again = true;
-    for (int look = 0; look < 2 && again; look++) {
-        TRY(take_completions(edge, &moved_here));
-        if (edge->config.side == EDGE_CONSUMER) TRY(consumer_send_credit(edge, &moved_here));
-        else TRY(producer_send(edge, &moved_here));
-        again = false;
-        if (!moved_here) TRY(queue_idle(&again, &verbs->queue));
-    }
-    if (edge->config.side == EDGE_PRODUCER) producer_move_head(verbs);
-    *moved = *moved || moved_here;
+    TRY(take_completions(edge, moved));
+    if (edge->config.side == EDGE_CONSUMER) return consumer_send_credit(edge, moved);
+    TRY(producer_send(edge, moved));
+    producer_move_head(verbs);
     return STATUS_OK;
 }
 
-/* What was handed to the NIC leaves without this process' doing, as long as it lives; the user's memory must stay until it has. */
+/* What was handed to the NIC leaves without this process' doing, as long as it lives; the user's
+ * memory must stay until it has. */
 static bool verbs_drained(const struct edge *edge)
 {
     const struct verbs_edge *verbs = edge->state;
     if (edge->config.side == EDGE_CONSUMER) return !credit_is_due(edge);
-    return verbs->step == verbs->tail && (is_past(verbs->completed, verbs->lent) || is_past(verbs->credit, verbs->lent));
+    return verbs->step == verbs->tail &&
+           (is_past(verbs->completed, verbs->lent) || is_past(verbs->credit, verbs->lent));
 }
 
 static int verbs_descriptor(const struct edge *edge, short *events)
 {
-    const struct verbs_edge *verbs = edge->state;
+    struct verbs_edge *verbs = edge->state;
     *events = POLLIN;
-    if (edge->config.side == EDGE_PRODUCER && verbs_drained(edge)) return -1; /* waits for nothing */
+    if (edge->config.side == EDGE_PRODUCER && verbs_drained(edge))
+        return -1; /* waits for nothing */
     return queue_descriptor(&verbs->queue);
 }
 

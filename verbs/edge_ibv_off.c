@@ -1,7 +1,10 @@
-/* edge_ibv_off: takes the place of edge_ibv.c where libibverbs was not found: a transport that is never available, and says why. */
+/* edge_ibv_off: takes the place of edge_ibv.c where libibverbs was not found: a transport that is
+ * never available, and says why. */
 #include "verbs/transport.h"
 
-#define WHY "this program was built without libibverbs (Debian: apt install libibverbs-dev, then configure and build again)"
+#define WHY                                                                                        \
+    "this program was built without libibverbs (Debian: apt install libibverbs-dev, then "         \
+    "configure and build again)"
 
 static bool off_available(const char **why)
 {
@@ -23,7 +26,10 @@ static enum status off_connect(struct edge *edge, bool *ready)
     return STATUS_OK;
 }
 
-static void off_close(struct edge *edge) { (void)edge; }
+static void off_close(struct edge *edge)
+{
+    (void)edge;
+}
 
 const struct transport transport_verbs = {
     .name = "verbs",

@@ -15,31 +15,36 @@ static enum status read_number(int *value, const char *name, int least, int most
     char *end;
     long number = strtol(text, &end, 10);
     if (*text == 0 || *end != 0 || number < least || number > most)
-        return FAIL(STATUS_INVALID, "%s is \"%s\"; expected a number from %d to %d", name, text, least, most);
+        return FAIL(STATUS_INVALID, "%s is \"%s\"; expected a number from %d to %d", name, text,
+            least, most);
     *value = (int)number;
     return STATUS_OK;
 }
 
 enum status nic_settings_read(struct nic_settings *settings)
 {
-    *settings = (struct nic_settings){.gid_index = -1, .mtu_bytes = 4096, .timeout = 18, .retries = 7};
+    *settings =
+        (struct nic_settings){.gid_index = -1, .mtu_bytes = 4096, .timeout = 18, .retries = 7};
     const char *device = getenv("RINGZERO_IB_DEVICE");
     if (device != NULL && strlen(device) >= sizeof settings->device)
-        return FAIL(STATUS_INVALID, "RINGZERO_IB_DEVICE has %zu characters; expected at most %zu", strlen(device),
-            sizeof settings->device - 1);
+        return FAIL(STATUS_INVALID, "RINGZERO_IB_DEVICE has %zu characters; expected at most %zu",
+            strlen(device), sizeof settings->device - 1);
     if (device != NULL) snprintf(settings->device, sizeof settings->device, "%s", device);
-    TRY(read_number(&settings->gid_index, "RINGZERO_IB_GID_INDEX", 0, 65535));
+    TRY(read_number(&settings->gid_index, "RINGZERO_IB_GID_INDEX", 0, 255));
     TRY(read_number(&settings->mtu_bytes, "RINGZERO_IB_MTU", 256, 4096));
     TRY(read_number(&settings->traffic_class, "RINGZERO_IB_TRAFFIC_CLASS", 0, 255));
     TRY(read_number(&settings->service_level, "RINGZERO_IB_SERVICE_LEVEL", 0, 15));
-    TRY(read_number(&settings->timeout, "RINGZERO_IB_TIMEOUT", 1, 31)); /* 0 would be: wait for ever */
+    TRY(read_number(
+        &settings->timeout, "RINGZERO_IB_TIMEOUT", 1, 31)); /* 0 would be: wait for ever */
     TRY(read_number(&settings->retries, "RINGZERO_IB_RETRIES", 0, 7));
     if ((settings->mtu_bytes & (settings->mtu_bytes - 1)) != 0)
-        return FAIL(STATUS_INVALID, "RINGZERO_IB_MTU is %d; expected 256, 512, 1024, 2048 or 4096", settings->mtu_bytes);
+        return FAIL(STATUS_INVALID, "RINGZERO_IB_MTU is %d; expected 256, 512, 1024, 2048 or 4096",
+            settings->mtu_bytes);
     return STATUS_OK;
 }
 
-const char *nic_settings_entry(char *name, size_t bytes, int place, const struct nic_settings *settings)
+const char *nic_settings_entry(
+    char *name, size_t bytes, int place, const struct nic_settings *settings)
 {
     const char *begin = settings->device;
     for (; place > 0 && *begin != 0; place--) {
@@ -62,7 +67,8 @@ int nic_settings_place(const char *device, int port, const struct nic_settings *
 
 double nic_patience_s(const struct nic_settings *settings)
 {
-    return 4.096e-6 * (double)(1u << settings->timeout) * (settings->retries > 0 ? settings->retries : 1);
+    return 4.096e-6 * (double)(1u << settings->timeout) *
+           (settings->retries > 0 ? settings->retries : 1);
 }
 
 /* ---- GIDs ---- */
@@ -104,7 +110,8 @@ const char *nic_address_text(char *text, size_t bytes, const struct nic_address 
     char gid[INET6_ADDRSTRLEN] = "?", lid[24] = "";
     inet_ntop(AF_INET6, address->gid, gid, sizeof gid);
     if (address->fabric == NIC_INFINIBAND) snprintf(lid, sizeof lid, ", LID %u", address->lid);
-    snprintf(text, bytes, "%.*s port %d, GID %d %s%s, %s, MTU %u", NIC_NAME_BYTES, address->device, address->port,
-        address->gid_index, gid, lid, address->fabric <= NIC_ROCE_V2 ? names[address->fabric] : "?", address->mtu_bytes);
+    snprintf(text, bytes, "%.*s port %d, GID %d %s%s, %s, MTU %u", NIC_NAME_BYTES, address->device,
+        address->port, address->gid_index, gid, lid,
+        address->fabric <= NIC_ROCE_V2 ? names[address->fabric] : "?", address->mtu_bytes);
     return text;
 }

@@ -1,14 +1,19 @@
-/* ibv_choose: which NIC port and which of its GIDs an edge uses, and the settings that decide. Pure functions of what was read, without
- * libibverbs: so they are tested on tables of machines that we do not have. ibv_device.h does the reading.
+/* ibv_choose: which NIC port and which of its GIDs an edge uses, and the settings that decide. Pure
+ * functions of what was read, without libibverbs: so they are tested on tables of machines that we
+ * do not have. ibv_device.h does the reading.
  *
- *   variable                  default      meaning
- *   RINGZERO_IB_DEVICE        all active   NAME or NAME:PORT, several with commas; channels are spread over them in this order
- *   RINGZERO_IB_GID_INDEX     chosen       row of the port's GID table
- *   RINGZERO_IB_MTU           4096         at most; both ends agree on the smallest of their ports' and this
- *   RINGZERO_IB_TRAFFIC_CLASS 0            of the packets' global header: DSCP × 4 on RoCE
- *   RINGZERO_IB_SERVICE_LEVEL 0            0 to 15
- *   RINGZERO_IB_TIMEOUT       18           t: an answer is waited for 4.096 µs × 2^t (18: 1.07 s), then the packet is sent again
- *   RINGZERO_IB_RETRIES       7            how often; 18 and 7: a peer that is gone is an error after 7.5 s
+ *   variable                   default     meaning
+ *   RINGZERO_IB_DEVICE         all active  NAME or NAME:PORT, several with commas: channels are
+ *                                          spread over them in this order
+ *   RINGZERO_IB_GID_INDEX      chosen      row of the port's GID table
+ *   RINGZERO_IB_MTU            4096        at most; an edge takes the smallest of its two ports'
+ *                                          and this
+ *   RINGZERO_IB_TRAFFIC_CLASS  0           of the packets' global header: DSCP × 4 on RoCE
+ *   RINGZERO_IB_SERVICE_LEVEL  0           0 to 15
+ *   RINGZERO_IB_TIMEOUT        18          t: a packet without an answer is sent again after
+ *                                          4.096 µs × 2^t (18: 1.07 s)
+ *   RINGZERO_IB_RETRIES        7           how often: with 18, a peer that is gone is an error
+ *                                          after 7.5 s
  *
  * source of the defaults: FIELD_NOTES §2.
  */
@@ -33,14 +38,17 @@ struct nic_settings {
     int traffic_class, service_level, timeout, retries;
 };
 
-/* The variables, or the defaults. errors: INVALID naming the variable, what it holds and what it may hold. */
+/* The variables, or the defaults. errors: INVALID naming the variable, what it holds and what it
+ * may hold. */
 MUST_CHECK enum status nic_settings_read(struct nic_settings *settings);
 
-/* Where RINGZERO_IB_DEVICE names this port: 0 first; -1 if it does not. Without the variable every port is at 0. */
+/* Where RINGZERO_IB_DEVICE names this port: 0 first; -1 if it does not. Without the variable every
+ * port is at 0. */
 int nic_settings_place(const char *device, int port, const struct nic_settings *settings);
 
 /* The entry at a place of RINGZERO_IB_DEVICE into name (empty after the last); returns name. */
-const char *nic_settings_entry(char *name, size_t bytes, int place, const struct nic_settings *settings);
+const char *nic_settings_entry(
+    char *name, size_t bytes, int place, const struct nic_settings *settings);
 
 /* One row of a port's GID table. */
 struct nic_gid {
@@ -49,11 +57,13 @@ struct nic_gid {
     unsigned char raw[NIC_GID_BYTES];
 };
 
-/* The row to use, as its place in the array: RoCE v2 before v1; IPv4-mapped, then other addresses, link-local ones last; of equals the first.
- * On InfiniBand the first. Rows of zeros are none. -1: none is fit. */
+/* The row to use, as its place in the array: RoCE v2 before v1; IPv4-mapped, then other addresses,
+ * link-local ones last; of equals the first. On InfiniBand the first. Rows of zeros are none.
+ * -1: none is fit. */
 int nic_gid_choose(const struct nic_gid *table, int count);
 
-/* A port as the other end must know it: to connect, and for messages. Travels as bytes between ranks of the same build. */
+/* A port as the other end must know it: to connect, and for messages. Travels as bytes between
+ * ranks of the same build. */
 struct nic_address {
     char device[NIC_NAME_BYTES];
     unsigned char gid[NIC_GID_BYTES];

@@ -21,19 +21,21 @@ static struct ibv_mr *(*const means[])(struct span, int, const struct nic *) = {
     [MEMORY_HOST_PINNED] = register_host,
 };
 
-enum status registration_open(struct registration *registration, struct span span, bool peer_writes, const struct nic *nic)
+enum status registration_open(
+    struct registration *registration, struct span span, bool peer_writes, const struct nic *nic)
 {
     registration->mr = NULL;
     if ((size_t)span.kind >= sizeof means / sizeof *means)
-        return FAIL(STATUS_VERBS, "%s cannot reach memory of kind %d; expected host memory", nic->address.device, (int)span.kind);
+        return FAIL(STATUS_VERBS, "%s cannot reach memory of kind %d; expected host memory",
+            nic->address.device, (int)span.kind);
     int access = IBV_ACCESS_LOCAL_WRITE | (peer_writes ? IBV_ACCESS_REMOTE_WRITE : 0);
     errno = 0;
     registration->mr = means[span.kind](span, access, nic);
     if (registration->mr != NULL) return STATUS_OK;
     char hint[320];
     int error = errno;
-    return FAIL(STATUS_VERBS, "%s cannot register %zu bytes of memory: %s%s", nic->address.device, span.bytes, strerror(error),
-        nic_memlock_hint(hint, sizeof hint, error));
+    return FAIL(STATUS_VERBS, "%s cannot register %zu bytes of memory: %s%s", nic->address.device,
+        span.bytes, strerror(error), nic_memlock_hint(hint, sizeof hint, error));
 }
 
 void registration_close(struct registration *registration)
@@ -58,7 +60,8 @@ void registrations_open(struct registrations *registrations)
 
 void registrations_close(struct registrations *registrations)
 {
-    for (size_t i = 0; i < registrations->count; i++) registration_close(&registrations->list[i].registration);
+    for (size_t i = 0; i < registrations->count; i++)
+        registration_close(&registrations->list[i].registration);
     free(registrations->list);
     pthread_mutex_destroy(&registrations->lock);
 }
@@ -66,12 +69,14 @@ void registrations_close(struct registrations *registrations)
 static bool holds(const struct allocation *allocation, const void *ptr, size_t bytes)
 {
     uintptr_t begin = (uintptr_t)ptr, first = (uintptr_t)allocation->ptr;
-    return begin >= first && begin - first <= allocation->bytes && bytes <= allocation->bytes - (begin - first);
+    return begin >= first && begin - first <= allocation->bytes &&
+           bytes <= allocation->bytes - (begin - first);
 }
 
-/* Needs the lock. NULL: memory from elsewhere, or too small to be worth it, or no room to remember it. */
-static const struct registered *add(
-    const void *ptr, size_t bytes, const struct nic *nic, struct device *device, struct registrations *registrations)
+/* Needs the lock. NULL: memory from elsewhere, or too small to be worth it, or no room to remember
+ * it. */
+static const struct registered *add(const void *ptr, size_t bytes, const struct nic *nic,
+    struct device *device, struct registrations *registrations)
 {
     struct registered registered = {.nic = nic};
     if (!memory_find(&registered.allocation, ptr, bytes, device)) return NULL;
@@ -83,21 +88,25 @@ static const struct registered *add(
         registrations->list = larger;
         registrations->room = room;
     }
-    struct span span = {.ptr = (void *)(uintptr_t)registered.allocation.ptr, .bytes = registered.allocation.bytes,
-        .kind = device->ops->kind, .device = device->index};
+    struct span span = {.ptr = (void *)(uintptr_t)registered.allocation.ptr,
+        .bytes = registered.allocation.bytes,
+        .kind = device->ops->kind,
+        .device = device->index};
     if (registration_open(&registered.registration, span, false, nic) != STATUS_OK)
-        LOG_WARN("verbs", "what is sent from these %zu bytes is copied first: %s", span.bytes, status_text());
+        LOG_WARN("verbs", "what is sent from these %zu bytes is copied first: %s", span.bytes,
+            status_text());
     registrations->list[registrations->count] = registered;
     return &registrations->list[registrations->count++];
 }
 
-bool registrations_find(uint32_t *lkey, const void *ptr, size_t bytes, const struct nic *nic, struct device *device,
-    struct registrations *registrations)
+bool registrations_find(uint32_t *lkey, const void *ptr, size_t bytes, const struct nic *nic,
+    struct device *device, struct registrations *registrations)
 {
     const struct registered *found = NULL;
     pthread_mutex_lock(&registrations->lock);
     for (size_t i = 0; i < registrations->count && found == NULL; i++)
-        if (registrations->list[i].nic == nic && holds(&registrations->list[i].allocation, ptr, bytes))
+        if (registrations->list[i].nic == nic &&
+            holds(&registrations->list[i].allocation, ptr, bytes))
             found = &registrations->list[i];
     if (found == NULL) found = add(ptr, bytes, nic, device, registrations);
     bool usable = found != NULL && found->registration.mr != NULL;

@@ -1,10 +1,12 @@
-/* ibv_memory: what a NIC may read and write. Memory is registered by a means of its kind; host memory by ibv_reg_mr(), which pins its pages
- * and counts against RLIMIT_MEMLOCK. Another kind of memory is one more row in ibv_memory.c.
+/* ibv_memory: what a NIC may read and write. Memory is registered by a means of its kind; host
+ * memory by ibv_reg_mr(), which pins its pages and counts against RLIMIT_MEMLOCK. Another kind of
+ * memory is one more row in ibv_memory.c.
  *
- *   registration     one span, for one NIC: an edge's slots
- *   registrations    the cache: whole allocations of the device (memory_alloc()) from which users send, registered at their first use
- *                    by a NIC and until memory_free(). Keyed by the allocation's id, never by the address: an address may come
- *                    back with other pages behind it, and the NIC would go on reading the old ones.
+ *   registration    one span, for one NIC: an edge's slots
+ *   registrations   the cache: whole allocations of the device (memory_alloc()) from which users
+ *                   send, registered at their first use by a NIC and until memory_free(). Keyed by
+ *                   the allocation's id, never by the address: an address may come back with other
+ *                   pages behind it, and the NIC would go on reading the old ones
  */
 #ifndef VERBS_IBV_MEMORY_H
 #define VERBS_IBV_MEMORY_H
@@ -21,7 +23,8 @@ struct registration {
     struct ibv_mr *mr; /* NULL: none */
 };
 
-/* Lets the NIC read the span, and the peer write to it if asked for. The span must live until registration_close(), which accepts a zeroed one.
+/* Lets the NIC read the span, and the peer write to it if asked for. The span must live until
+ * registration_close(), which accepts a zeroed one.
  * errors: VERBS, with the limit of locked memory where that may be it. cost: pins every page. */
 MUST_CHECK enum status registration_open(
     struct registration *registration, struct span span, bool peer_writes, const struct nic *nic);
@@ -36,11 +39,12 @@ struct registrations {
 void registrations_open(struct registrations *registrations);
 void registrations_close(struct registrations *registrations);
 
-/* Whether the NIC may read [ptr, ptr + bytes), and by which key: true when it lies in an allocation of the device of at least
- * REGISTRATION_LEAST_BYTES that is registered, or now is. What cannot be registered is not tried again, with one warning. threads: any. */
+/* Whether the NIC may read [ptr, ptr + bytes), and by which key: true when it lies in an allocation
+ * of the device of at least REGISTRATION_LEAST_BYTES that is registered, or now is. What cannot be
+ * registered is not tried again, with one warning. threads: any. */
 #define REGISTRATION_LEAST_BYTES ((size_t)64 << 10)
-bool registrations_find(uint32_t *lkey, const void *ptr, size_t bytes, const struct nic *nic, struct device *device,
-    struct registrations *registrations);
+bool registrations_find(uint32_t *lkey, const void *ptr, size_t bytes, const struct nic *nic,
+    struct device *device, struct registrations *registrations);
 
 /* The allocation is about to be freed: no NIC knows it any more. */
 void registrations_forget(const struct allocation *allocation, struct registrations *registrations);

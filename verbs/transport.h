@@ -61,6 +61,8 @@ struct edge_offer {
     unsigned char bytes[EDGE_OFFER_BYTES];
 };
 
+#define EDGE_HAS_WORK (-2)
+
 enum edge_phase { EDGE_OFFERED, EDGE_CONNECTING, EDGE_READY };
 
 /* A consumer that knows where the bytes of a coming step belong may say so: a transport that receives into this process's memory
@@ -109,8 +111,8 @@ struct transport {
      * process. default: always */
     bool (*drained)(const struct edge *edge);
 
-    /* A descriptor whose readiness (poll events in *events) means that progress() has work; -1: none, keep asking.
-     * default: -1 */
+    /* Asked before sleep. A descriptor whose readiness (poll events in *events) means that progress() has work; -1: none, keep
+     * asking; EDGE_HAS_WORK: it has work now. default: -1 */
     int (*descriptor)(const struct edge *edge, short *events);
 
     /* Frees everything; accepts a state that offer() left half built. required */
