@@ -30,14 +30,20 @@ struct setting {
 static unsigned char byte_at(uint64_t step, size_t i) { return (unsigned char)(step * 31 + i * 7 + (step >> 8)); }
 static size_t bytes_at(uint64_t step) { return step % 5 == 0 ? 0 : (size_t)(step * 37 % (SLOT_SIZE + 1)); }
 
-static struct edge *open_edge(const struct setting *setting, enum edge_side side, struct bootstrap *bootstrap, struct device *device)
+static struct edge *open_edge_of(const struct setting *setting, enum edge_side side, size_t slot_bytes,
+    struct bootstrap *bootstrap, struct device *device)
 {
     int self = bootstrap_rank(bootstrap);
-    struct edge_config config = {.side = side, .self = self, .peer = 1 - self, .key = 42, .slot_bytes = SLOT_SIZE,
+    struct edge_config config = {.side = side, .self = self, .peer = 1 - self, .key = 42, .slot_bytes = slot_bytes,
         .slot_count = setting->slot_count, .start = setting->start, .bootstrap = bootstrap, .device = device};
     struct edge *edge = NULL;
     CHECK_OK(edge_open(&edge, setting->transport, &config));
     return edge;
+}
+
+static struct edge *open_edge(const struct setting *setting, enum edge_side side, struct bootstrap *bootstrap, struct device *device)
+{
+    return open_edge_of(setting, side, SLOT_SIZE, bootstrap, device);
 }
 
 /* Progresses until the question is answered with yes. */
@@ -128,6 +134,58 @@ static void stream_body(struct bootstrap *bootstrap, void *argument)
     CHECK_OK(bootstrap_barrier(bootstrap));
     edge_close(edge);
     CHECK(memory_account_read(device).now[MEMORY_COMMUNICATION] == 0);
+    device_close(device);
+}
+
+/* ---- a source may be used again as soon as the edge says so: it is spoilt at once, and what arrives must be whole ---- */
+
+#define REUSE_BYTES ((size_t)4 << 20)
+#define REUSE_STEPS 6
+
+static unsigned char reuse_byte(uint64_t s) { return (unsigned char)(17 + s * 29); }
+
+/* Odd steps come from memory of the device's, which is free when the edge is drained; even ones from slots, free when head passes. */
+static void reuse_produce(struct edge *edge, struct device *device)
+{
+    struct span memory;
+    CHECK_OK(memory_alloc(&memory, REUSE_BYTES, MEMORY_WORKSPACE, device));
+    for (uint64_t s = 0; s < REUSE_STEPS; s++) {
+        if (!wait_until(edge, has_room)) break;
+        bool from_memory = edge->transport->reads_address && s % 2 == 1;
+        unsigned char *source = from_memory ? memory.ptr : fifo_slot(&edge->fifo);
+        memset(source, reuse_byte(s), REUSE_BYTES);
+        fifo_post(&edge->fifo, REUSE_BYTES, s, from_memory ? (uint64_t)(uintptr_t)source : 0);
+        wait_until(edge, from_memory ? is_drained : is_freed);
+        memset(source, 0xEE, REUSE_BYTES);
+    }
+    memory_free(&memory, MEMORY_WORKSPACE, device);
+}
+
+static void reuse_consume(struct edge *edge)
+{
+    for (uint64_t s = 0; s < REUSE_STEPS; s++) {
+        if (!wait_until(edge, has_data)) return;
+        struct fifo_record record = fifo_record(&edge->fifo);
+        const unsigned char *data = fifo_data(&edge->fifo, &record);
+        size_t wrong = 0;
+        for (size_t i = 0; i < REUSE_BYTES; i++) wrong += data[i] != reuse_byte(s);
+        CHECK_MSG(wrong == 0, "step %llu: %zu bytes are spoilt", (unsigned long long)s, wrong);
+        fifo_free(&edge->fifo);
+    }
+    wait_until(edge, is_drained);
+}
+
+static void reuse_body(struct bootstrap *bootstrap, void *argument)
+{
+    const struct setting *setting = argument;
+    struct device *device = NULL;
+    CHECK_OK(device_open(&device, "host"));
+    bool producer = bootstrap_rank(bootstrap) == 0;
+    struct edge *edge = open_edge_of(setting, producer ? EDGE_PRODUCER : EDGE_CONSUMER, REUSE_BYTES, bootstrap, device);
+    if (producer) reuse_produce(edge, device);
+    else reuse_consume(edge);
+    CHECK_OK(bootstrap_barrier(bootstrap));
+    edge_close(edge);
     device_close(device);
 }
 
@@ -265,6 +323,8 @@ int main(void)
             ranks_as_threads(2, PATIENCE, stream_body, &settings[i]);
             ranks_as_threads(2, PATIENCE, full_body, &settings[i]);
         }
+        struct setting large = {*t, 2, 0, true};
+        ranks_as_threads(2, PATIENCE, reuse_body, &large);
     }
     CHECK(transport_by_name("shm") == &transport_shm && transport_by_name("carrier pigeon") == NULL);
     return test_result();

@@ -1,4 +1,5 @@
-/* What a NIC is told of memory, and that it forgets it in time: needs an RDMA device, as the guest of tests/verbs_rdma_test.sh has.
+/* What a NIC is told of memory, and that it forgets it in time: needs an RDMA device, as the guest
+ * of tests/verbs_rdma_test.sh has.
  * ctest: timeout=30
  */
 #include <string.h>
@@ -24,10 +25,12 @@ static void check_cache(struct device *device)
     CHECK_OK(memory_alloc(&large, LARGE, MEMORY_WORKSPACE, device));
     CHECK_OK(memory_alloc(&small, REGISTRATION_LEAST_BYTES - 1, MEMORY_WORKSPACE, device));
     CHECK(registrations_find(&key, (char *)large.ptr + 100, 1000, nic, device, known));
-    CHECK(registrations_find(&again, large.ptr, LARGE, nic, device, known) && key == again && known->count == 1);
+    CHECK(registrations_find(&again, large.ptr, LARGE, nic, device, known) && key == again &&
+          known->count == 1);
     CHECK(!registrations_find(&again, (char *)large.ptr + 1, LARGE, nic, device, known));
     CHECK(!registrations_find(&again, small.ptr, 10, nic, device, known));
-    CHECK(!registrations_find(&again, elsewhere, sizeof elsewhere, nic, device, known) && known->count == 1);
+    CHECK(!registrations_find(&again, elsewhere, sizeof elsewhere, nic, device, known) &&
+          known->count == 1);
 
     /* The next allocation may well lie at the same address, on other pages. */
     memory_free(&large, MEMORY_WORKSPACE, device);
@@ -43,7 +46,8 @@ static void check_registration(struct device *device)
     struct nics *nics = NULL;
     struct registration registration = {NULL};
     CHECK_OK(nics_find(&nics, device));
-    struct span none = {.ptr = NULL, .bytes = 4096}, gpu = {.ptr = &none, .bytes = 1, .kind = MEMORY_CUDA};
+    struct span none = {.ptr = NULL, .bytes = 4096},
+                gpu = {.ptr = &none, .bytes = 1, .kind = MEMORY_CUDA};
     CHECK_STATUS(registration_open(&registration, none, true, &nics->nics[0]), STATUS_VERBS);
     CHECK_MSG(strstr(status_text(), "cannot register 4096 bytes") != NULL, "%s", status_text());
     CHECK_STATUS(registration_open(&registration, gpu, true, &nics->nics[0]), STATUS_VERBS);

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Verbs over a real driver: libibverbs' traffic through Linux' Soft-RoCE, in a guest machine under QEMU (tests/rdma/guest.sh).
+# Verbs over a real driver: libibverbs' traffic through Linux' Soft-RoCE, in a guest machine under
+# QEMU (tests/rdma/guest.sh).
 # ctest: timeout=1200 serial labels=plain
 #
 #   one_guest    one device: the suites over verbs at 2, 3 and 4 ranks, bench, link, training

@@ -1,16 +1,20 @@
-# guest.sh: sourced: boots Debian's own kernel with its Soft-RoCE driver (rdma_rxe) under QEMU, and runs a job in it: real libibverbs traffic on a
-# machine without a NIC. No root, no KVM and no mount is needed: a guest is one process.
+# guest.sh: sourced: boots Debian's own kernel with its Soft-RoCE driver (rdma_rxe) under QEMU, and
+# runs a job in it: real libibverbs traffic on a machine without a NIC. No root, no KVM and no mount
+# is needed: a guest is one process.
 #
-#   guest_open DIRECTORY          what is missing is a skip (77); DIRECTORY keeps the unpacked kernel for the next time
+#   guest_open DIRECTORY          what is missing is a skip (77); DIRECTORY keeps the unpacked
+# kernel for the next time
 #   guest_programs PROGRAM…       into the guest's /usr/bin, with the libraries they need
 #   guest_run NAME JOB SECONDS "KEY=VALUE …" [qemu's arguments]
-#                                 JOB/run is run in the guest; its output is in DIRECTORY/NAME.out; false unless it exits with 0
+#                                 JOB/run is run in the guest; its output is in DIRECTORY/NAME.out;
+# false unless it exits with 0
 #
 #   base.cpio   busybox, modules, verbs and its rxe driver, programs      built once
-#   job.cpio    the job's files under /job                                appended to it: the kernel unpacks both
+#   job.cpio    the job's files under /job                                appended to it: the kernel
+# unpacks both
 #
-# Emulated: QEMU's TCG with a CPU model of x86-64-v2, which is the quickest and all that the programs need. RINGZERO_GUEST_ACCEL=kvm uses KVM where
-# that works.
+# Emulated: QEMU's TCG with a CPU model of x86-64-v2, which is the quickest and all that the
+# programs need. RINGZERO_GUEST_ACCEL=kvm uses KVM where that works.
 guest_skip() { echo "skipped: $1"; exit 77; }
 
 guest_open() {
@@ -39,8 +43,8 @@ guest_open() {
   guest_modules
 }
 
-# Debian's kernel package is downloaded, not installed. QEMU boots the ELF image inside its compressed one directly, which spares it seconds of
-# decompression at every boot.
+# Debian's kernel package is downloaded, not installed. QEMU boots the ELF image inside its
+# compressed one directly, which spares it seconds of decompression at every boot.
 guest_unpack_kernel() {
   guest_kernel=$guest_directory/kernel
   [ -s "$guest_kernel/vmlinux" ] && return
@@ -61,7 +65,8 @@ guest_unpack_kernel() {
   mv "$guest_kernel/vmlinux.part" "$guest_kernel/vmlinux"
 }
 
-# In the order in which they need each other; crc32_generic is not among the driver's dependencies, but it asks for it.
+# In the order in which they need each other; crc32_generic is not among the driver's dependencies,
+# but it asks for it.
 guest_modules() {
   local module file
   for module in virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci failover net_failover virtio_net veth \
