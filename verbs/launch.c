@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "verbs/clock.h"
+#include "verbs/machine.h"
 
 /* A dying rank's sockets close before it can be reaped: its peers may see that, fail and end first. */
 #define SETTLE_MS 50
@@ -33,6 +34,7 @@ struct launch {
     enum launch_on_death on_death;
     int alive;
     pid_t *pids; /* by rank; 0: ended */
+    struct machine *machine; /* by which cores are shared out; NULL: by their numbers */
     sigset_t waited, mask_before;
     struct sigaction child_before;
     int failed_rank;       /* the first that failed, or -1 */
@@ -60,33 +62,57 @@ static void restore_signals(const struct launch *launch)
     sigprocmask(SIG_SETMASK, &launch->mask_before, NULL);
 }
 
-/* The rank keeps to its own part of the cores. Without that, two ranks that wake each other are drawn to one core, where each
- * waits for the other to leave it; the scheduler sees one core's worth of work and leaves them there. */
-static void keep_to_own_cores(const cpu_set_t *cores, int first, int count)
+/* Neighbouring cores with all their threads of execution, ranks spread over the NUMA nodes. False where the machine does not show the
+ * cores of the set. */
+static bool choose_by_machine(cpu_set_t *own, const cpu_set_t *cores, int rank, const struct launch *launch)
 {
-    const char *bind = getenv("RINGZERO_BIND");
-    if (bind != NULL && strcmp(bind, "none") == 0) return;
-    cpu_set_t own;
-    CPU_ZERO(&own);
-    for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, cores)) continue;
-        if (seen >= first && seen < first + count) CPU_SET(cpu, &own);
-        seen++;
+    struct machine_pus from = {{0}}, share;
+    int known = 0;
+    CPU_ZERO(own);
+    for (int i = 0; launch->machine != NULL && i < launch->machine->pu_count; i++) {
+        int os = launch->machine->pus[i].os;
+        if (os >= CPU_SETSIZE || !CPU_ISSET(os, cores)) continue;
+        machine_pus_add(&from, i);
+        known++;
     }
-    sched_setaffinity(0, sizeof own, &own); /* advice: without it ranks are slower, not wrong */
+    if (known < CPU_COUNT(cores) || !machine_share(&share, launch->machine, &from, rank, launch->nranks)) return false;
+    for (int i = 0; i < launch->machine->pu_count; i++)
+        if (machine_pus_has(&share, i)) CPU_SET(launch->machine->pus[i].os, own);
+    return true;
 }
 
-/* Ranks of one host share its cores; libraries that start threads read the variable when they are loaded or first used. */
-static void share_cores(int rank, int nranks)
+/* By number alone. */
+static void choose_by_number(cpu_set_t *own, const cpu_set_t *cores, int first, int count)
 {
-    cpu_set_t set;
+    CPU_ZERO(own);
+    for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, cores)) continue;
+        if (seen >= first && seen < first + count) CPU_SET(cpu, own);
+        seen++;
+    }
+}
+
+static bool binds(void)
+{
+    const char *bind = getenv("RINGZERO_BIND");
+    return bind == NULL || strcmp(bind, "none") != 0;
+}
+
+/* Ranks of one host share its cores; libraries that start threads read the variable when they are loaded or first used.
+ * The rank keeps to its own part of the cores. Without that, two ranks that wake each other are drawn to one core, where each
+ * waits for the other to leave it; the scheduler sees one core's worth of work and leaves them there. */
+static void share_cores(int rank, const struct launch *launch)
+{
+    cpu_set_t set, own;
     bool known = sched_getaffinity(0, sizeof set, &set) == 0;
     int cores = known ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    int share = cores / nranks;
+    int share = cores / launch->nranks;
     char text[16];
     snprintf(text, sizeof text, "%d", share > 1 ? share : 1);
     setenv("OPENBLAS_NUM_THREADS", text, 0);
-    if (known && share > 0) keep_to_own_cores(&set, rank * share, share);
+    if (!known || share == 0 || !binds()) return;
+    if (!choose_by_machine(&own, &set, rank, launch)) choose_by_number(&own, &set, rank * share, share);
+    sched_setaffinity(0, sizeof own, &own); /* advice: without it ranks are slower, not wrong */
 }
 
 static void become_rank(
@@ -97,12 +123,13 @@ static void become_rank(
     if (getppid() != parent) _exit(1);
     restore_signals(launch);
     free(launch->pids);
+    share_cores(rank, launch);
+    machine_free(launch->machine);
     config->rank = config->local_rank = rank;
     if (rank > 0 && config->listen_fd >= 0) {
         close(config->listen_fd);
         config->listen_fd = -1;
     }
-    share_cores(rank, launch->nranks);
 }
 
 /* Says how a rank ended; returns that as an exit code. */
@@ -257,6 +284,9 @@ enum status launch_local(
         free(launch.pids);
         return status;
     }
+    if (nranks > 1 && binds() && machine_can_read() &&
+        machine_read(&launch.machine, MACHINE_THIS, "", MACHINE_CORES) != STATUS_OK)
+        launch.machine = NULL;
     fflush(NULL); /* what is buffered must not be printed once per rank */
     block_signals(&launch);
     pid_t parent = getpid();
@@ -274,6 +304,7 @@ enum status launch_local(
     if (job.listen_fd >= 0) close(job.listen_fd);
     int first_code = wait_all(&launch);
     restore_signals(&launch);
+    machine_free(launch.machine);
     free(launch.pids);
     *exit_code = status == STATUS_OK ? first_code : 1;
     return status;
