@@ -15,6 +15,7 @@
 #include "ring/window.h"
 #include "verbs/clock.h"
 #include "verbs/log.h"
+#include "verbs/rail.h"
 
 #define DEFAULT_SLOT_BYTES ((size_t)256 << 10)
 #define DEFAULT_SLOT_COUNT 8
@@ -145,7 +146,7 @@ static enum status exchange_devices(struct ring_comm *comm)
     if (!needs_devices(comm)) return bootstrap_barrier(comm->bootstrap);
     comm->devices = calloc((size_t)comm->nranks, sizeof *comm->devices);
     if (comm->devices == NULL) return FAIL(STATUS_SYSTEM, "no memory for the devices of %d ranks", comm->nranks);
-    comm->devices[comm->rank] = topology_describe_devices(&comm->ranks[comm->rank]);
+    comm->devices[comm->rank] = topology_describe_devices(&comm->names, &comm->ranks[comm->rank]);
     return bootstrap_all_gather(comm->devices, sizeof *comm->devices, comm->bootstrap);
 }
 
@@ -247,7 +248,7 @@ static void draw_rings(struct ring_comm *comm)
         }
         int nic = topology_nic(&topology, comm->rank, channel);
         char by[32] = "";
-        if (nic >= 0) snprintf(by, sizeof by, ", NIC %d", nic);
+        if (nic >= 0) snprintf(by, sizeof by, ", NIC %s", comm->names.nics[nic]);
         if (comm->rank == 0) LOG_INFO("ring", "channel %d: ring%s, next by %s%s", channel, text, ring_comm_transport(comm), by);
     }
     if (comm->rank == 0)
@@ -398,6 +399,7 @@ static enum status split_open(
     comm->reduce_dtype = parent->reduce_dtype;
     comm->progress = progress_share(parent->progress);
     comm->book = region_book_share(parent->book);
+    comm->names = parent->names;
     comm->nranks = parent->nranks; /* room for all */
     enum status status = allocate(comm);
     if (parent->devices != NULL) comm->devices = calloc((size_t)parent->nranks, sizeof *comm->devices);
@@ -476,6 +478,16 @@ enum status ring_comm_shrink(struct ring_comm **comm, struct bootstrap **bootstr
     return STATUS_OK;
 }
 
+/* The channel's NIC; edges that are on no ring take the nearest. Where topology knows none, NICs are taken in turn. */
+static int rail_of(int channel, int peer, const struct ring_comm *comm)
+{
+    if (transport_between(comm->rank, peer, comm) != &transport_verbs) return channel;
+    struct topology topology = comm_topology(comm);
+    int nic = topology_nic(&topology, comm->rank, channel < comm->config.channels ? channel : -1);
+    int rail = nic < 0 ? -1 : nic_rail(comm->names.nics[nic], comm->device);
+    return rail < 0 ? channel : rail;
+}
+
 /* Exchanges have edges between all pairs of ranks: a few small slots, and lines. */
 static struct edge_config edge_config_of(int channel, enum edge_side side, int peer, const struct ring_comm *comm)
 {
@@ -487,7 +499,7 @@ static struct edge_config edge_config_of(int channel, enum edge_side side, int p
         .slot_bytes = comm->config.slot_bytes,
         .slot_count = comm->config.slot_count,
         .start = comm->config.start,
-        .rail = channel,
+        .rail = rail_of(channel, peer, comm),
         .bootstrap = comm->bootstrap,
         .device = comm->device,
         .bell = progress_bell(comm->progress),

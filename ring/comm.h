@@ -26,6 +26,7 @@ struct ring_comm {
     bool one_memory;                   /* every edge between two of its ranks is in memory that both see */
     struct topology_rank *ranks;       /* [nranks] */
     struct topology_devices *devices;  /* [nranks]; NULL where all are on one host, in host memory */
+    struct topology_names names;       /* of this rank's NICs */
     int *order;                        /* [channels][nranks]: rank at a position */
     int *position;                     /* [channels]: of this rank */
     struct edge **edges;               /* [channels + 2][2 sides][nranks], NULL until opened: the rings', that of */

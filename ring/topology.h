@@ -28,8 +28,8 @@
 /* One rank's description of itself. Travels as bytes between ranks of the same build. */
 struct topology_rank {
     uint64_t host; /* same number: same host and process table. RINGZERO_HOST pretends another */
-    uint32_t shm_works; /* this rank can share memory */
-    uint32_t verbs_work; /* and reach others by RDMA */
+    uint32_t shm_works;                 /* this rank can share memory */
+    uint32_t verbs_work;                /* and reach others by RDMA */
     int32_t package, numa, cache, core; /* where it runs, by machine.h; -1: in several, unknown */
     uint32_t gpu; /* where its buffers are: machine_device.id; 0: in host memory */
     uint32_t zero;
@@ -58,8 +58,13 @@ struct topology {
 /* Describes the calling process. Where it may run on every core nothing but its host is told,
  * and no machine is read. */
 struct topology_rank topology_describe_self(void);
-/* And what it has around it; gpu as in struct topology_rank. */
-struct topology_devices topology_describe_devices(const struct topology_rank *self);
+/* And what it has around it; gpu as in struct topology_rank. names: of its NICs, which do not
+ * travel. */
+struct topology_names {
+    char nics[TOPOLOGY_MOST_LINKS][MACHINE_NAME_BYTES];
+};
+struct topology_devices topology_describe_devices(
+    struct topology_names *names, const struct topology_rank *self);
 
 /* The same for a rank on some machine that runs on these of its PUs and has its buffers on this
  * of its GPUs (-1: in host memory). */

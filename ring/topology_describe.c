@@ -84,8 +84,10 @@ struct topology_rank topology_describe_self(void)
     return rank;
 }
 
-struct topology_devices topology_describe_devices(const struct topology_rank *self)
+struct topology_devices topology_describe_devices(
+    struct topology_names *names, const struct topology_rank *self)
 {
+    memset(names, 0, sizeof *names);
     struct topology_devices devices = {{{0}}, {{0}}};
     struct topology_rank rank;
     struct machine *machine = read_self(MACHINE_DEVICES);
@@ -99,8 +101,8 @@ struct topology_devices topology_describe_devices(const struct topology_rank *se
     topology_describe(&rank, &devices, machine, &pus, gpu);
     for (int i = 0; i < TOPOLOGY_MOST_LINKS && devices.nics[i].id != 0; i++) {
         const struct topology_link *nic = &devices.nics[i];
-        LOG_INFO("ring", "NIC %d: %s, %d Gbit/s, distance: %s", i,
-            machine->devices[nic->place].name, nic->gbit,
+        memcpy(names->nics[i], machine->devices[nic->place].name, sizeof names->nics[i]);
+        LOG_INFO("ring", "NIC %d: %s, %d Gbit/s, distance: %s", i, names->nics[i], nic->gbit,
             distance_name((enum distance)nic->distance));
     }
     machine_free(machine);
