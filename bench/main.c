@@ -15,6 +15,7 @@ static const struct program {
     {"train", train_main, "a GPT-2 on text or token shards, on many ranks"},
     {"show", show_main, "the step table of a collective, drawn, or run in virtual time"},
     {"plan", plan_main, "bytes that a run will hold and send, per rank, and the largest model that fits"},
+    {"topo", topo_main, "what a machine looks like, and the rings and NICs chosen from that"},
     {"link", link_main, "bandwidth, latency and message rate of one edge between two ranks"},
 };
 #define PROGRAM_COUNT (sizeof programs / sizeof *programs)

@@ -120,7 +120,7 @@ static void read_host(char *line, int number, struct topo *topo)
     int fields = sscanf(line, "%63s %d %n", name, &ranks, &used);
     if (fields < 2 || line[used] == 0 || used == 0)
         options_refuse(&topo->common,
-            "%s\"%.80s\", expected NAME RANKS and FILE.xml or \"package:2 core:4\"", where, line);
+            "%s\"%.80s\", expected NAME RANKS and FILE.xml or \"package:2 core:4 pu:1\"", where, line);
     if (ranks < 1 || ranks > OPTIONS_MOST_RANKS)
         options_refuse(
             &topo->common, "%s%d ranks, expected 1 to %d", where, ranks, OPTIONS_MOST_RANKS);
