@@ -1,7 +1,7 @@
 /* block: see block.h. Invariant: backward is forward read from the bottom up, one line for one. */
 #include "model/block.h"
 
-#include "model/ops.h"
+#include "model/ops_host.h"
 #include "model/tensor_parallel.h"
 
 /* Hands out consecutive pieces of `at`; with at NULL only `used` counts. */

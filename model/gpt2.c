@@ -29,7 +29,7 @@
 #include <string.h>
 
 #include "model/block.h"
-#include "model/ops.h"
+#include "model/ops_host.h"
 #include "model/tensor_parallel.h"
 #include "model/unit.h"
 

@@ -1,9 +1,33 @@
-/* ops: the operations of the transformer, forward and backward, on float32 in host memory.
+/* ops: the operations of the transformer, forward and backward, as a table that each device fills.
  *
- * Each is a plain function of pointers and sizes: it holds nothing, and any thread may call it.
+ * Whoever calls them knows shapes, not devices: block.c and gpt2.c are written once (I7). Who holds
+ * which dtype:
+ *
+ *   activations, weights, gradients of activations    context->compute    void *
+ *   statistics (mean, rstd, lse, max, sum, logit)     float32             float *
+ *   gradients of weights                              float32             float *
+ *   weights and gradients that are lent               any of the three    widen(), narrow_add()
+ *
+ * The host computes in float32 whatever is lent, CUDA in the dtype of the weights: compute(). A
+ * weight's gradient is added up in float32 while its unit is in use, and rounded once into what was
+ * lent, g = round(float32(g) + part): unit.h.
+ *
+ * Completion: an operation is queued on context->stream and the call returns; what it reads must
+ * stay until the stream has passed. On the host there is no stream, and an operation is done on
+ * return. Operations of one context run in the order of the calls, and in the order of the events
+ * that are recorded and waited for on the stream between them: a table queues by stream_call().
+ * An operation cannot fail by its arguments; what a device meets while it computes is a failure of
+ * the stream, which stream_synchronize() reports.
+ *
+ * Pointers are to memory of the context's device, but for copy(). Tensors of compute dtype begin at
+ * multiples of 64 bytes, but for weights and their gradients, which begin where their unit has them.
  * Matrices are row-major; "rows" is B·T unless said otherwise. Outputs never overlap inputs unless
- * said so. "=" is written, "+=" is added to. Matrix products go to OpenBLAS, everything else is
- * vectorised here. The bits of a result depend on its inputs and sizes alone.
+ * said so. "=" is written, "+=" is added to.
+ *
+ * Invariant I2: the bits of a result depend on its inputs and sizes alone, so no sum is made in an
+ * order that chance decides. I7: every CUDA operation is tested against its host twin.
+ *
+ * Threads: one at a time per context. All members of the table are required.
  */
 #ifndef MODEL_OPS_H
 #define MODEL_OPS_H
@@ -11,96 +35,192 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "verbs/device.h"
 #include "verbs/dtype.h"
 
-/* Between float32 and the dtypes that parameters may be held in (float32, bfloat16, float16).
- * widen: out (count) = in (count), exactly. narrow_add: sum (count) = round(float32(sum) + x), to
- * nearest even, each element by itself. */
-void widen(float *out, const void *in, enum dtype dtype, size_t count);
-void narrow_add(void *sum, const float *x, enum dtype dtype, size_t count);
+#ifdef __cplusplus
+extern "C" {
+#endif
 
-/* out (rows, out_cols) = in (rows, in_cols) · weightᵀ + bias; weight (out_cols, in_cols), bias
- * (out_cols) or NULL for none. */
-void linear_forward(float *out, const float *in, const float *weight, const float *bias,
-    size_t rows, size_t in_cols, size_t out_cols);
+struct model_ops;
 
-/* d_in (rows, in_cols) = d_out · weight; d_weight (out_cols, in_cols) += d_outᵀ · in; d_bias
- * (out_cols) += Σ over rows of d_out. d_out (rows, out_cols), in (rows, in_cols), weight (out_cols,
- * in_cols). */
-void linear_backward(float *d_in, float *d_weight, float *d_bias, const float *d_out,
-    const float *in, const float *weight, size_t rows, size_t in_cols, size_t out_cols);
-
-/* Over each row: out = (in − mean) · rstd · weight + bias, rstd = 1/√(variance + 1e-5). out, in
- * (rows, cols); mean, rstd (rows) are kept for backward; weight, bias (cols). */
-void layernorm_forward(float *out, float *mean, float *rstd, const float *in, const float *weight,
-    const float *bias, size_t rows, size_t cols);
-
-/* d_in (rows, cols) += , d_weight (cols) +=, d_bias (cols) +=; d_out, in (rows, cols), mean, rstd
- * (rows), weight (cols). */
-void layernorm_backward(float *d_in, float *d_weight, float *d_bias, const float *d_out,
-    const float *in, const float *mean, const float *rstd, const float *weight, size_t rows,
-    size_t cols);
-
-/* out (count) = gelu(in), the tanh form: x/2 · (1 + tanh(√(2/π)·(x + 0.044715 x³))). in is kept for
- * backward. */
-void gelu_forward(float *out, const float *in, size_t count);
-
-/* d (count) *= gelu′(in), in place: on entry the gradient of gelu's output, on return of its input.
- * in, out (count): of forward. */
-void gelu_backward(float *d, const float *in, const float *out, size_t count);
-
-/* x (rows, cols) += residual (rows, cols) + bias (cols). */
-void bias_residual_add(
-    float *x, const float *residual, const float *bias, size_t rows, size_t cols);
-
-/* The input embedding, by blocks of the table. table (table_rows, cols) holds the rows of ids
- * first_row … first_row + table_rows − 1. Row i of x (rows, cols) = the table's row of tokens[i]
- * where it is held; other rows are left alone. */
-void embedding_forward(float *x, const int32_t *tokens, const float *table, size_t first_row,
-    size_t table_rows, size_t rows, size_t cols);
-/* d_table (table_rows, cols) += the rows of d_x (rows, cols) whose token it holds. */
-void embedding_backward(float *d_table, const int32_t *tokens, const float *d_x, size_t first_row,
-    size_t table_rows, size_t rows, size_t cols);
-
-/* x (batch, t, cols) += table (t, cols), and d_table (t, cols) += Σ over the batch of d_x (batch,
- * t, cols). */
-void positions_forward(float *x, const float *table, size_t batch, size_t t, size_t cols);
-void positions_backward(float *d_table, const float *d_x, size_t batch, size_t t, size_t cols);
-
-/* Causal attention of `heads` heads of head_cols columns; width = heads · head_cols. qkv (batch, t,
- * 3, heads, head_cols); out (batch, t, width) = softmax(q kᵀ / √head_cols, over positions ≤ own) ·
- * v; lse (batch, heads, t): log Σ exp of each row's scores, kept for backward, which computes the
- * probabilities again. scratch: attention_scratch_elements(t) floats. */
-void attention_forward(float *out, float *lse, float *scratch, const float *qkv, size_t batch,
-    size_t t, size_t heads, size_t head_cols);
-/* d_qkv (batch, t, 3, heads, head_cols) =; d_out, out (batch, t, width), lse (batch, heads, t), qkv
- * as in forward. */
-void attention_backward(float *d_qkv, float *scratch, const float *d_out, const float *qkv,
-    const float *out, const float *lse, size_t batch, size_t t, size_t heads, size_t head_cols);
-size_t attention_scratch_elements(size_t t);
-
-/* One block of vocabulary rows of the output head: what of it is held here, and the statistics of
- * each token's logits so far. */
-struct head_rows {
-    size_t first_row, count; /* ids first_row … first_row + count − 1 */
-    const float *weight;     /* (count, cols) */
+/* Where operations run. Opened once per model. */
+struct ops_context {
+    const struct model_ops *ops;
+    struct device *device;
+    struct stream *stream; /* that operations are queued on; NULL where !ops->queued */
+    enum dtype compute;
+    void *scratch; /* scratch_bytes() of the device's memory, for operations that are given none */
+    void *inside; /* what open() made: handles of libraries */
 };
 
-/* Starts the statistics: max = −inf, sum = 0, target_logit = 0; each (rows). */
-void head_begin(float *max, float *sum, float *target_logit, size_t rows);
+/* The largest that a context's operations are given. */
+struct ops_limits {
+    size_t rows;        /* B·T */
+    size_t cols;        /* the widest row: of hidden, of 3·width, of C */
+    size_t weight_rows; /* of one block of the embedding */
+    size_t positions;   /* T */
+};
 
-/* Takes one block into the statistics of every token: max (rows) of all logits so far, sum (rows)
- * of exp(logit − max), target_logit (rows) where the block holds the target. x (rows, cols);
- * targets (rows), negative ones are nobody's. scratch: head_scratch_elements(count, rows) floats;
- * no more of the logits is held at a time. */
-void head_forward(float *max, float *sum, float *target_logit, float *scratch, const float *x,
-    const int32_t *targets, struct head_rows block, size_t rows, size_t cols);
+/* One block of vocabulary rows of the output head: what of it is held here. */
+struct head_rows {
+    size_t first_row, count; /* ids first_row … first_row + count − 1 */
+    const void *weight;      /* (count, cols) */
+};
 
-/* With p = exp(logit − lse) computed again and dlogit = scale · (p − [target]), 0 where the target
- * is negative: d_x (rows, cols) += dlogit · weight, d_weight (count, cols) += dlogitᵀ · x. lse
- * (rows): log Σ exp over all blocks. */
-void head_backward(float *d_x, float *d_weight, float *scratch, const float *x, const float *lse,
-    const int32_t *targets, float scale, struct head_rows block, size_t rows, size_t cols);
-size_t head_scratch_elements(size_t count, size_t rows);
+struct model_ops {
+    const char *name; /* "host" */
+    bool queued; /* operations are queued on a stream; false: they run in the caller's thread */
 
+    /* The dtype that a model of such weights computes in. Pure. */
+    enum dtype (*compute)(enum dtype weights);
+
+    /* Bytes of scratch, each a function of its arguments alone. Pure: may be asked for sizes that
+     * fit nowhere. Attention's and the head's are pointed at by the caller, and lie where other
+     * activations' gradients lie before and after. */
+    size_t (*scratch_bytes)(const struct ops_limits *limits, enum dtype compute);
+    size_t (*attention_scratch_bytes)(
+        size_t batch, size_t t, size_t heads, size_t head_cols, enum dtype compute);
+    /* At least count floats. Grows with count, and with rows up to a constant only. */
+    size_t (*head_scratch_bytes)(size_t count, size_t rows, size_t cols, enum dtype compute);
+
+    /* Fills context->inside; the other members are set. close accepts what a failed open has left.
+     * errors: CUDA, SYSTEM. */
+    enum status (*open)(struct ops_context *context);
+    void (*close)(struct ops_context *context);
+
+    /* ---- bytes ---- */
+
+    /* out (bytes) = zeros. */
+    void (*clear)(void *out, size_t bytes, const struct ops_context *context);
+    /* out (bytes) = in. Either may be host memory, pinned or not, which must stay until the stream
+     * has passed. */
+    void (*copy)(void *out, const void *in, size_t bytes, const struct ops_context *context);
+
+    /* ---- dtypes: exact, or to nearest even ---- */
+
+    /* out (count) of compute = in (count) of dtype. Called only where they differ. */
+    void (*widen)(void *out, const void *in, enum dtype dtype, size_t count,
+        const struct ops_context *context);
+    /* sum (count) of dtype = round(float32(sum) + x), each element by itself; dtype may be
+     * float32. */
+    void (*narrow_add)(void *sum, const float *x, enum dtype dtype, size_t count,
+        const struct ops_context *context);
+
+    /* ---- linear layers ---- */
+
+    /* y (rows, out_cols) = in (rows, in_cols) · weightᵀ + bias; weight (out_cols, in_cols), bias
+     * (out_cols) or NULL for none. gelu_in NULL: out = y. Else gelu_in (rows, out_cols) = y, kept
+     * for backward, and out = gelu(gelu_in), the tanh form: y/2 · (1 + tanh(√(2/π)·(y + 0.044715
+     * y³))). */
+    void (*linear_forward)(void *out, void *gelu_in, const void *in, const void *weight,
+        const void *bias, size_t rows, size_t in_cols, size_t out_cols,
+        const struct ops_context *context);
+
+    /* d_in (rows, in_cols) = d_out · weight; d_weight (out_cols, in_cols) += d_outᵀ · in; d_bias
+     * (out_cols) += Σ over rows of d_out. d_out (rows, out_cols), in (rows, in_cols), weight
+     * (out_cols, in_cols). gelu_in NULL, or (rows, in_cols) where in = gelu(gelu_in): d_in is then
+     * the gradient of gelu_in, d_in = (d_out · weight) ∘ gelu′(gelu_in). */
+    void (*linear_backward)(void *d_in, float *d_weight, float *d_bias, const void *d_out,
+        const void *in, const void *gelu_in, const void *weight, size_t rows, size_t in_cols,
+        size_t out_cols, const struct ops_context *context);
+
+    /* x (rows, cols) += residual (rows, cols) + bias (cols). */
+    void (*bias_residual_add)(void *x, const void *residual, const void *bias, size_t rows,
+        size_t cols, const struct ops_context *context);
+
+    /* ---- layer norm ---- */
+
+    /* Over each row: out = (in − mean) · rstd · weight + bias, rstd = 1/√(variance + 1e-5). out, in
+     * (rows, cols); mean, rstd (rows) are kept for backward; weight, bias (cols). */
+    void (*layernorm_forward)(void *out, float *mean, float *rstd, const void *in,
+        const void *weight, const void *bias, size_t rows, size_t cols,
+        const struct ops_context *context);
+
+    /* d_in (rows, cols) +=, d_weight (cols) +=, d_bias (cols) +=; d_out, in (rows, cols), mean,
+     * rstd (rows), weight (cols). */
+    void (*layernorm_backward)(void *d_in, float *d_weight, float *d_bias, const void *d_out,
+        const void *in, const float *mean, const float *rstd, const void *weight, size_t rows,
+        size_t cols, const struct ops_context *context);
+
+    /* ---- the input: embedding, by blocks of the table, and positions ---- */
+
+    /* table (table_rows, cols) holds the rows of ids first_row … first_row + table_rows − 1. Row i
+     * of x (rows, cols) = the table's row of tokens[i] where it is held; other rows are left alone.
+     * tokens (rows), here and below, have been checked: 0 ≤ id < V, targets may be negative. */
+    void (*embedding_forward)(void *x, const int32_t *tokens, const void *table, size_t first_row,
+        size_t table_rows, size_t rows, size_t cols, const struct ops_context *context);
+    /* d_table (table_rows, cols) += the rows of d_x (rows, cols) whose token it holds. */
+    void (*embedding_backward)(float *d_table, const int32_t *tokens, const void *d_x,
+        size_t first_row, size_t table_rows, size_t rows, size_t cols,
+        const struct ops_context *context);
+
+    /* x (batch, t, cols) += table (t, cols), and d_table (t, cols) += Σ over the batch of d_x
+     * (batch, t, cols). */
+    void (*positions_forward)(void *x, const void *table, size_t batch, size_t t, size_t cols,
+        const struct ops_context *context);
+    void (*positions_backward)(float *d_table, const void *d_x, size_t batch, size_t t, size_t cols,
+        const struct ops_context *context);
+
+    /* ---- attention ---- */
+
+    /* Causal attention of `heads` heads of head_cols columns; width = heads · head_cols. qkv
+     * (batch, t, 3, heads, head_cols); out (batch, t, width) = softmax(q kᵀ / √head_cols, over
+     * positions ≤ own) · v; lse (batch, heads, t): log Σ exp of each row's scores, kept for
+     * backward, which computes the probabilities again. scratch: attention_scratch_bytes(). */
+    void (*attention_forward)(void *out, float *lse, void *scratch, const void *qkv, size_t batch,
+        size_t t, size_t heads, size_t head_cols, const struct ops_context *context);
+    /* d_qkv (batch, t, 3, heads, head_cols) =; d_out, out (batch, t, width), lse (batch, heads, t),
+     * qkv as in forward. */
+    void (*attention_backward)(void *d_qkv, void *scratch, const void *d_out, const void *qkv,
+        const void *out, const float *lse, size_t batch, size_t t, size_t heads, size_t head_cols,
+        const struct ops_context *context);
+
+    /* ---- output head and cross-entropy, by blocks of vocabulary rows ---- */
+
+    /* Starts the statistics: max = −inf, sum = 0, target_logit = 0; each (rows). */
+    void (*head_begin)(float *max, float *sum, float *target_logit, size_t rows,
+        const struct ops_context *context);
+
+    /* Takes one block into the statistics of every token: max (rows) of all logits so far, sum
+     * (rows) of exp(logit − max), target_logit (rows) where the block holds the target. x (rows,
+     * cols); targets (rows), negative ones are nobody's (their statistics may be anything).
+     * block.count may be 0. scratch: head_scratch_bytes(count, rows, cols); no more of the logits
+     * is held at a time. */
+    void (*head_forward)(float *max, float *sum, float *target_logit, void *scratch, const void *x,
+        const int32_t *targets, struct head_rows block, size_t rows, size_t cols,
+        const struct ops_context *context);
+
+    /* Statistics that were made of part of the rows, own_max and sum, with respect to a larger max,
+     * each (rows): sum ·= exp(own_max − max) where sum > 0. */
+    void (*head_rescale)(float *sum, const float *own_max, const float *max, size_t rows,
+        const struct ops_context *context);
+
+    /* All blocks have been taken: lse (rows) = max + log(sum) where the target is counted, else
+     * left alone, and *loss = Σ over those of lse − target_logit, in double and in an order that
+     * rows alone decides. loss: memory of the device. */
+    void (*head_loss)(double *loss, float *lse, const float *max, const float *sum,
+        const float *target_logit, const int32_t *targets, size_t rows,
+        const struct ops_context *context);
+
+    /* With p = exp(logit − lse) computed again and dlogit = scale · (p − [target]), 0 where the
+     * target is negative: d_x (rows, cols) += dlogit · weight, d_weight (count, cols) += dlogitᵀ ·
+     * x. lse (rows): head_loss()'s. */
+    void (*head_backward)(void *d_x, float *d_weight, void *scratch, const void *x,
+        const float *lse, const int32_t *targets, float scale, struct head_rows block, size_t rows,
+        size_t cols, const struct ops_context *context);
+
+    /* logits (count) float32 = x (cols) · weightᵀ: one token's, for sampling. */
+    void (*head_logits)(float *logits, const void *x, struct head_rows block, size_t cols,
+        const struct ops_context *context);
+};
+
+extern const struct model_ops model_ops_host;
+
+/* The table of a device; NULL: the host's. */
+const struct model_ops *model_ops_of(const struct device *device);
+
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -14,7 +14,7 @@
  * nothing is cleared first.
  * source: Dao et al., "FlashAttention", algorithms 1 and 4, without the tiling over keys.
  */
-#include "model/ops.h"
+#include "model/ops_host.h"
 
 #include <cblas.h>
 #include <math.h>

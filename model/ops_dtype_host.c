@@ -3,7 +3,7 @@
  * Invariant I2: the conversions of dtype.h, which every machine rounds alike, element by element:
  * no bit depends on where a range begins or ends.
  */
-#include "model/ops.h"
+#include "model/ops_host.h"
 
 #include <assert.h>
 #include <string.h>

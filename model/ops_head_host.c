@@ -11,7 +11,7 @@
  * product more than the minimum of three, and workspace that depends on neither B·T nor V.
  * source: Milakov and Gimelshein, "Online normalizer calculation for softmax", algorithm 3.
  */
-#include "model/ops.h"
+#include "model/ops_host.h"
 
 #include <cblas.h>
 #include <math.h>
@@ -77,6 +77,23 @@ void head_forward(float *max, float *sum, float *target_logit, float *scratch, c
         block_logits(scratch, x + r * cols, block, n, cols);
         take_tile(max + r, sum + r, target_logit + r, scratch, targets + r, block.first_row,
             block.count, n);
+    }
+}
+
+void head_rescale(float *sum, const float *own_max, const float *max, size_t rows)
+{
+    for (size_t r = 0; r < rows; r++)
+        if (sum[r] > 0.0f) sum[r] *= expf(own_max[r] - max[r]);
+}
+
+void head_loss(double *loss, float *lse, const float *max, const float *sum,
+    const float *target_logit, const int32_t *targets, size_t rows)
+{
+    *loss = 0.0;
+    for (size_t r = 0; r < rows; r++) {
+        if (targets[r] < 0) continue;
+        lse[r] = max[r] + logf(sum[r]);
+        *loss += (double)lse[r] - (double)target_logit[r];
     }
 }
 

@@ -4,7 +4,7 @@
  * Invariant I2: element-wise loops round alike in every clone; sums run in fixed lanes
  * (vector_math.h) or in the order of rows.
  */
-#include "model/ops.h"
+#include "model/ops_host.h"
 
 #include <cblas.h>
 #include <math.h>

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "model/ops.h"
+#include "model/ops_host.h"
 
 enum status unit_enter(
     struct unit *unit, int number, enum unit_use use, size_t elements, const struct unit_room *room)

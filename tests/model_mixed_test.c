@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "model/gpt2.h"
-#include "model/ops.h"
+#include "model/ops_host.h"
 #include "tests/harness/harness.h"
 #include "tests/harness/model_host.h"
 #include "tests/harness/reference.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/ops.h"
+#include "model/ops_host.h"
 #include "model/vector_math.h"
 #include "tests/harness/harness.h"
 #include "tests/harness/reference.h"
