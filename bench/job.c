@@ -35,7 +35,7 @@ static enum status open_and_run(struct job *job, job_body body, void *argument)
 {
     struct ring_config config = {.transport = job->options->transport};
     TRY(bootstrap_open(&job->bootstrap, &job->config));
-    TRY(device_open(&job->device, job->options->device));
+    TRY(device_open_local(&job->device, job->options->device, bootstrap_local_rank(job->bootstrap)));
     TRY(ring_comm_open(&job->comm, &config, job->bootstrap, job->device));
     TRY(body(job, argument));
     if (job->json != NULL && (fflush(job->json) != 0 || ferror(job->json)))

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "verbs/device.h"
 #include "verbs/log.h"
 #include "verbs/transport.h"
 
@@ -20,7 +21,8 @@ static const struct argp_option common_options[] = {
     {"ranks", KEY_RANKS, "N", 0,
         "start N ranks on this host (under a launcher: must agree with what it says)", 0},
     {"transport", KEY_TRANSPORT, "NAME", 0, "auto (shm within a host; between hosts verbs where both have RDMA, else tcp), shm, tcp or verbs", 0},
-    {"device", KEY_DEVICE, "NAME", 0, "host", 0},
+    {"device", KEY_DEVICE, "NAME", 0, "host, cuda, or cudasim (a GPU simulated on the CPU); cuda:1 for one by its ordinal, else "
+        "RINGZERO_CUDA_DEVICE or each local rank its own", 0},
     {"json", KEY_JSON, "FILE", 0, "write results to FILE as well, one JSON object a line", 0},
     {"log", KEY_LOG, "LEVEL", 0, "warn, info or trace; also RINGZERO_LOG", 0},
     {"seed", KEY_SEED, "N", 0, "of everything random (1)", 0},
@@ -114,6 +116,18 @@ static void take_transport(const char *name, struct options *options)
     options->transport = name;
 }
 
+/* Only what can be told before ranks are started: CUDA itself must not be touched before fork(). */
+static void take_device(const char *name, struct options *options)
+{
+    if (strncmp(name, "cuda", 4) == 0 && !options->takes_device)
+        options_refuse(options, "--device is \"%s\", expected host: this program works on host memory alone", name);
+    enum status known = device_known(name);
+    if (known == STATUS_INVALID)
+        options_refuse(options, "--device is \"%s\", expected host, cuda or cudasim, the last two also as cuda:1", name);
+    if (known != STATUS_OK) options_refuse(options, "--device %s: %s", name, status_text());
+    options->device = name;
+}
+
 _Noreturn static void print_help(struct argp_state *state, const struct options *options)
 {
     char name[64]; /* argp wants it writable */
@@ -142,10 +156,7 @@ static error_t parse_common(int key, char *text, struct argp_state *state)
     case KEY_RANKS: take_ranks(text, options); return 0;
     case KEY_TRANSPORT: take_transport(text, options); return 0;
     case KEY_DEVICE:
-        if (strcmp(text, "host") != 0)
-            options_refuse(
-                options, "--device is \"%s\", expected host: this program was built without others", text);
-        options->device = text;
+        take_device(text, options);
         return 0;
     case KEY_JSON: options->json = text; return 0;
     case KEY_LOG:

@@ -30,6 +30,7 @@ struct options {
     int ranks_last;        /* of a range A..B, where the program takes one; else as ranks */
     bool takes_range;      /* set by the program before parsing; then up to most_ranks */
     const char *transport; /* --transport; NULL: not given, so RINGZERO_TRANSPORT or auto */
+    bool takes_device;     /* set by the program before parsing: it can use others than the host */
     const char *device;    /* --device; "host" */
     const char *json;      /* --json; NULL: not given */
     uint64_t seed;         /* --seed; 1 */

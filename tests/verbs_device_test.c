@@ -1,9 +1,10 @@
-/* Host memory with tags, streams and events: order, asynchrony, failures, and that nothing waits for what will never
- * run. And the 16-bit floats.
- * ctest: timeout=30
+/* Memory with tags, copies, streams and events of every device that is there: order, asynchrony, failures, and that nothing waits
+ * for what will never run. And the 16-bit floats. One source: the host, and CUDA on the simulator.
+ * ctest: timeout=60
  */
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,17 +30,27 @@ static enum status append(void *arguments)
     return STATUS_OK;
 }
 
+/* Bytes of a span of any kind that are not as expected. */
+static size_t count_other(struct span span, unsigned char expected, struct device *device)
+{
+    size_t other = 0;
+    unsigned char *copy = malloc(span.bytes);
+    CHECK_OK(span_copy(span_host(copy, span.bytes), span, NULL, device));
+    for (size_t i = 0; i < span.bytes; i++) other += copy[i] != expected;
+    free(copy);
+    return other;
+}
+
 static void check_memory(struct device *device)
 {
     struct span a, b, none;
     CHECK_OK(memory_alloc(&a, 1000, MEMORY_WEIGHTS, device));
     CHECK_OK(memory_alloc(&b, (size_t)5 << 20, MEMORY_WEIGHTS, device));
     CHECK_OK(memory_alloc(&none, 0, MEMORY_GRADIENTS, device));
-    CHECK(none.ptr == NULL && a.kind == MEMORY_HOST && a.bytes == 1000);
-    CHECK((uintptr_t)a.ptr % 64 == 0 && (uintptr_t)b.ptr % ((size_t)2 << 20) == 0);
-    size_t dirty = 0;
-    for (size_t i = 0; i < b.bytes; i++) dirty += ((unsigned char *)b.ptr)[i] != 0;
-    CHECK(dirty == 0);
+    CHECK(none.ptr == NULL && a.kind == device_kind(device) && a.bytes == 1000);
+    bool cuda = a.kind == MEMORY_CUDA;
+    CHECK((uintptr_t)a.ptr % (cuda ? 256 : 64) == 0 && (uintptr_t)b.ptr % (cuda ? 256 : (size_t)2 << 20) == 0);
+    CHECK(count_other(b, 0, device) == 0);
     CHECK(memory_account_read(device).now[MEMORY_WEIGHTS] == 1000 + ((size_t)5 << 20));
     memory_free(&b, MEMORY_WEIGHTS, device);
     memory_free(&none, MEMORY_GRADIENTS, device);
@@ -47,8 +58,82 @@ static void check_memory(struct device *device)
     CHECK(account.now[MEMORY_WEIGHTS] == 1000 && account.peak[MEMORY_WEIGHTS] == 1000 + ((size_t)5 << 20));
     memory_free(&a, MEMORY_WEIGHTS, device);
     CHECK(a.ptr == NULL && memory_account_read(device).now[MEMORY_WEIGHTS] == 0);
-    CHECK_STATUS(memory_alloc(&a, SIZE_MAX / 4, MEMORY_OPTIMIZER, device), STATUS_SYSTEM);
-    CHECK(strstr(status_text(), "optimizer") != NULL && memory_account_read(device).now[MEMORY_OPTIMIZER] == 0);
+    CHECK_STATUS(memory_alloc(&a, SIZE_MAX / 4, MEMORY_OPTIMIZER, device), cuda ? STATUS_CUDA : STATUS_SYSTEM);
+    CHECK(a.ptr == NULL && a.bytes == 0 && strstr(status_text(), "optimizer") != NULL && memory_account_read(device).now[MEMORY_OPTIMIZER] == 0);
+}
+
+/* Pinned memory is the CPU's too, on every device, and counted beside CUDA memory, which is limited alone. */
+static void check_pinned(struct device *device)
+{
+    struct span pinned, refused;
+    bool cuda = device_kind(device) == MEMORY_CUDA;
+    device_limit(device, cuda ? 1 : 5000);
+    CHECK_OK(memory_alloc_kind(&pinned, 5000, MEMORY_HOST_PINNED, MEMORY_CHECKPOINTS, device));
+    CHECK(pinned.kind == MEMORY_HOST_PINNED && count_other(pinned, 0, device) == 0);
+    memset(pinned.ptr, 7, pinned.bytes);
+    CHECK(count_other(pinned, 7, device) == 0);
+    uint64_t own = memory_account_read(device).now[MEMORY_CHECKPOINTS],
+             beside = memory_account_read_beside(device).now[MEMORY_CHECKPOINTS];
+    CHECK(own == (cuda ? 0 : 5000) && beside == (cuda ? 5000 : 0));
+    struct allocation found;
+    CHECK(memory_find(&found, pinned.ptr, 5000, device) && found.kind == MEMORY_HOST_PINNED);
+    memory_free(&pinned, MEMORY_CHECKPOINTS, device);
+    CHECK(memory_account_read(device).now[MEMORY_CHECKPOINTS] == 0);
+    CHECK(memory_account_read_beside(device).now[MEMORY_CHECKPOINTS] == 0);
+    device_limit(device, 0);
+    CHECK_STATUS(memory_alloc_kind(&refused, 1, cuda ? MEMORY_HOST : MEMORY_CUDA, MEMORY_WEIGHTS, device), STATUS_INVALID);
+    CHECK(refused.ptr == NULL);
+}
+
+/* Round the kinds and back, at odd places, blocking and on a stream, where a slow call goes ahead: what arrives is what was there when
+ * the stream came to it. */
+#define COPY_BYTES ((size_t)1000003)
+static unsigned char copy_byte(size_t i) { return (unsigned char)(i * 131 + i / 251); }
+
+static void check_way(struct stream *stream, const enum memory_kind *kinds, size_t count, struct device *device)
+{
+    struct span spans[8];
+    int log[1], length = 0;
+    unsigned char *from = malloc(COPY_BYTES), *to = calloc(1, COPY_BYTES);
+    struct span source = span_host(from, COPY_BYTES), last = source;
+    for (size_t i = 0; i < count; i++) CHECK_OK(memory_alloc_kind(&spans[i], COPY_BYTES + i, kinds[i], MEMORY_WORKSPACE, device));
+    struct step slow = {log, &length, 1, 20000, STATUS_OK};
+    if (stream != NULL) CHECK_OK(stream_call(stream, append, &slow, sizeof slow, device));
+    for (size_t i = 0; i < COPY_BYTES; i++) from[i] = copy_byte(i);
+    for (size_t i = 0; i < count; i++) {
+        struct span next = span_part(spans[i], i, COPY_BYTES); /* at an odd place */
+        CHECK_OK(span_fill(spans[i], 0x5a, stream, device));
+        CHECK_OK(span_copy(next, last, stream, device));
+        last = next;
+    }
+    CHECK_OK(span_copy(span_host(to, COPY_BYTES), last, stream, device));
+    if (stream != NULL) CHECK(to[1] == 0 && to[COPY_BYTES - 1] == 0); /* beside the caller */
+    if (stream != NULL) CHECK_OK(stream_synchronize(stream, device));
+    size_t wrong = 0;
+    for (size_t i = 0; i < COPY_BYTES; i++) wrong += to[i] != copy_byte(i);
+    CHECK_MSG(wrong == 0, "%zu bytes differ", wrong);
+    for (size_t i = 0; i < count; i++) CHECK(count_other(span_part(spans[i], 0, i), 0x5a, device) == 0);
+    for (size_t i = 0; i < count; i++) memory_free(&spans[i], MEMORY_WORKSPACE, device);
+    free(from);
+    free(to);
+}
+
+static void check_copies(struct device *device)
+{
+    enum memory_kind own = device_kind(device), pinned = MEMORY_HOST_PINNED;
+    const enum memory_kind all[] = {own, pinned, pinned, own, own, pinned}, one[] = {own};
+    struct stream *stream;
+    struct span none = {.kind = own}, elsewhere = {.ptr = &stream, .bytes = 1, .kind = MEMORY_CUDA};
+    unsigned char byte = 1;
+    CHECK_OK(stream_open(&stream, device, "copies"));
+    CHECK((stream_native(stream) != NULL) == (own == MEMORY_CUDA));
+    check_way(NULL, all, sizeof all / sizeof *all, device);
+    check_way(stream, all, sizeof all / sizeof *all, device);
+    check_way(stream, one, 1, device);
+    CHECK_OK(span_copy(none, none, NULL, device));
+    CHECK_OK(span_fill(none, 1, stream, device));
+    if (own == MEMORY_HOST) CHECK_STATUS(span_copy(span_host(&byte, 1), elsewhere, NULL, device), STATUS_INVALID);
+    stream_close(stream, device);
 }
 
 /* To the byte, over all tags; refused, nothing is held; what is given back may be had again. */
@@ -161,12 +246,13 @@ static enum status listener_open(struct device_companion **companion)
     return STATUS_OK;
 }
 
-static void check_companions(void)
+static void check_companions(const char *name)
 {
+    opened = refused = closed = 0;
     struct device *device;
     struct device_companion *first = NULL, *second = NULL;
     struct span before, after;
-    CHECK_OK(device_open(&device, "host"));
+    CHECK_OK(device_open(&device, name));
     CHECK_OK(memory_alloc(&before, 100, MEMORY_WORKSPACE, device));
     CHECK_STATUS(device_companion(&first, listener_open, device), STATUS_SYSTEM);
     CHECK_OK(device_companion(&first, listener_open, device));
@@ -217,6 +303,48 @@ static void check_failure(struct device *device)
     stream_close(stream, device);
 }
 
+/* Launches keep their place among calls, also those that launch in turn; a failing one is the stream's failure. */
+struct launcher {
+    struct step step;
+    struct stream *stream;
+    struct device *device;
+};
+
+static enum status append_and_launch(void *arguments)
+{
+    struct launcher *launcher = arguments;
+    TRY(append(&launcher->step));
+    launcher->step.value++;
+    return launcher->stream == NULL ? STATUS_OK
+                                    : stream_launch(launcher->stream, append, &launcher->step, sizeof launcher->step, launcher->device);
+}
+
+static void check_launches(struct device *device)
+{
+    struct stream *stream;
+    int log[64], length = 0, wrong = 0;
+    CHECK_OK(stream_open(&stream, device, "test"));
+    struct stream *inner = stream_native(stream) != NULL ? stream : NULL; /* where a launch is a call it would come after the next */
+    for (int i = 0; i < 20; i++) {
+        struct launcher launcher = {{log, &length, 2 * i, i == 10 ? 20000 : 0, STATUS_OK}, inner, device};
+        if (i % 5 == 0) CHECK_OK(stream_call(stream, append_and_launch, &launcher, sizeof launcher, device));
+        else CHECK_OK(stream_launch(stream, append_and_launch, &launcher, sizeof launcher, device));
+        if (i == 7) CHECK_OK(stream_synchronize(stream, device)); /* the queue is empty: run by this thread */
+        if (i == 8 && inner != NULL) CHECK(length == 18);
+    }
+    CHECK_OK(stream_synchronize(stream, device));
+    int each = inner != NULL ? 1 : 2; /* values 0, 1, 2, … or 0, 2, 4, … */
+    CHECK(length == 40 / each);
+    for (int i = 0; i < length; i++) wrong += log[i] != i * each;
+    CHECK(wrong == 0);
+    struct step broken = {log, &length, 5, 0, STATUS_DATA}, after = {log, &length, 99, 0, STATUS_OK};
+    CHECK_OK(stream_launch(stream, append, &broken, sizeof broken, device));
+    CHECK_OK(stream_launch(stream, append, &after, sizeof after, device));
+    CHECK_STATUS(stream_synchronize(stream, device), STATUS_DATA);
+    CHECK(strcmp(status_text(), "step 5 failed on purpose") == 0 && length == 40 / each);
+    stream_close(stream, device);
+}
+
 /* Stream b goes on only after a's event; the caller too. */
 static void check_events(struct device *device)
 {
@@ -238,8 +366,24 @@ static void check_events(struct device *device)
     CHECK(length == 2 && log[0] == 1 && log[1] == 2);
     CHECK_OK(stream_call(a, append, &slow, sizeof slow, device));
     CHECK_OK(event_record(event, a, device));
+    bool passed = true;
+    CHECK_OK(event_passed(&passed, event, device));
+    CHECK(!passed);
     CHECK_OK(event_synchronize(event, device));
     CHECK(length == 3 && log[2] == 1);
+    CHECK_OK(event_passed(&passed, event, device));
+    CHECK(passed);
+    CHECK_OK(event_passed(&passed, never, device));
+    CHECK(passed);
+
+    /* What waits for a record does not wait for a later one, which comes after what waits. */
+    CHECK_OK(event_record(event, a, device));
+    CHECK_OK(event_wait(event, b, device));
+    CHECK_OK(event_record(never, b, device));
+    CHECK_OK(event_wait(never, a, device));
+    CHECK_OK(event_record(event, a, device));
+    CHECK_OK(stream_synchronize(a, device));
+    CHECK_OK(stream_synchronize(b, device));
 
     /* An event behind a failure passes; the failure stays with its stream. */
     struct step broken = {log, &length, 3, 0, STATUS_SYSTEM};
@@ -328,22 +472,84 @@ static void check_dtype_names(void)
     CHECK(dtype_from_name(&dtype, "f64") == -1);
 }
 
-int main(void)
+static void check_names(void)
+{
+    struct device *device = (struct device *)1;
+    const char *const wrong[] = {"gpu", "", "host:0", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "cuda:99999999999"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        CHECK_STATUS(device_open(&device, wrong[i]), STATUS_INVALID);
+        CHECK(device == NULL && strstr(status_text(), "expected host, cuda or cudasim") != NULL);
+        CHECK_STATUS(device_known(wrong[i]), STATUS_INVALID);
+    }
+    CHECK_OK(device_known("host"));
+    setenv("RINGZERO_PLUGIN_DIR", "/nonexistent", 1);
+    CHECK_STATUS(device_open(&device, "cuda"), STATUS_SYSTEM);
+    CHECK_MSG(strstr(status_text(), "/nonexistent (RINGZERO_PLUGIN_DIR)") != NULL, "%s", status_text());
+    unsetenv("RINGZERO_PLUGIN_DIR");
+}
+
+/* Without a GPU "cuda" is one clear line; with one it is a device as any other. */
+static void check_cuda(void)
+{
+    struct device *device = NULL;
+    if (device_known("cuda") != STATUS_OK) {
+        printf("cuda: skipped: %s\n", status_text());
+        return;
+    }
+    enum status status = device_open(&device, "cuda");
+    CHECK(status == STATUS_OK || status == STATUS_CUDA);
+    if (status != STATUS_OK) CHECK_MSG(strstr(status_text(), "use --device host") != NULL, "%s", status_text());
+    device_close(device);
+}
+
+static void check_ordinals(const char *name)
+{
+    struct device *device = NULL;
+    char text[64];
+    snprintf(text, sizeof text, "%s:99", name);
+    CHECK_STATUS(device_open(&device, text), STATUS_INVALID);
+    CHECK(device == NULL && strstr(status_text(), "expected an ordinal from 0 to") != NULL);
+    CHECK_OK(device_open_local(&device, name, 1000)); /* mod the number of devices */
+    device_close(device);
+    setenv("RINGZERO_CUDA_DEVICE", "99", 1);
+    CHECK_STATUS(device_open(&device, name), STATUS_INVALID);
+    setenv("RINGZERO_CUDA_DEVICE", "first", 1);
+    CHECK_STATUS(device_open(&device, name), STATUS_INVALID);
+    CHECK(strstr(status_text(), "\"first\"") != NULL);
+    unsetenv("RINGZERO_CUDA_DEVICE");
+}
+
+static void check_device(const char *name)
 {
     struct device *device;
-    CHECK_STATUS(device_open(&device, "cuda"), STATUS_INVALID);
-    CHECK_OK(device_open(&device, "host"));
+    if (!CHECK_OK(device_open(&device, name))) return;
+    CHECK(strcmp(device_name(device), name) == 0);
+    if (device_kind(device) == MEMORY_HOST)
+        for (int t = 0; t < PLUGIN_TABLE_COUNT; t++) CHECK(device_table(device, (enum plugin_table)t) == NULL);
+    else check_ordinals(name);
     check_memory(device);
+    check_pinned(device);
     check_limit(device);
     check_limit_of_threads(device);
     check_allocations(device);
-    check_companions();
+    check_companions(name);
+    check_copies(device);
     check_order(device);
     check_failure(device);
+    check_launches(device);
     check_events(device);
+    device_close(device);
+}
+
+int main(void)
+{
+    check_names();
+    check_device("host");
+    if (device_known("cudasim") == STATUS_OK) check_device("cudasim");
+    else printf("cudasim: skipped: %s\n", status_text());
+    check_cuda();
     check_bfloat16();
     check_float16();
     check_dtype_names();
-    device_close(device);
     return test_result();
 }

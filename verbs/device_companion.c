@@ -58,7 +58,7 @@ enum status device_companion(
     return status;
 }
 
-enum status device_remember(const void *ptr, size_t bytes, struct device *device)
+enum status device_remember(struct span span, struct device *device)
 {
     struct device_inside *inside = device->inside;
     pthread_mutex_lock(&inside->lock);
@@ -72,7 +72,7 @@ enum status device_remember(const void *ptr, size_t bytes, struct device *device
     }
     bool fits = inside->count < inside->room;
     if (fits)
-        inside->allocations[inside->count++] = (struct allocation){ptr, bytes, ++inside->last_id};
+        inside->allocations[inside->count++] = (struct allocation){span.ptr, span.bytes, ++inside->last_id, span.kind};
     pthread_mutex_unlock(&inside->lock);
     return fits ? STATUS_OK : FAIL(STATUS_SYSTEM, "no memory to remember an allocation by");
 }

@@ -2,7 +2,7 @@
 #ifndef VERBS_DEVICE_HOST_H
 #define VERBS_DEVICE_HOST_H
 
-#include "verbs/device.h"
+#include "verbs/device_ops.h"
 
 extern const struct device_ops device_host_ops;
 

@@ -10,7 +10,7 @@ void device_inside_close(struct device *device);
 
 /* An allocation begins and ends; its companions hear of the end. errors: SYSTEM, no memory to
  * remember it. threads: any. */
-MUST_CHECK enum status device_remember(const void *ptr, size_t bytes, struct device *device);
+MUST_CHECK enum status device_remember(struct span span, struct device *device);
 void device_forget(const void *ptr, struct device *device);
 
 #endif

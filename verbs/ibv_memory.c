@@ -90,7 +90,7 @@ static const struct registered *add(const void *ptr, size_t bytes, const struct 
     }
     struct span span = {.ptr = (void *)(uintptr_t)registered.allocation.ptr,
         .bytes = registered.allocation.bytes,
-        .kind = device->ops->kind,
+        .kind = registered.allocation.kind,
         .device = device->index};
     if (registration_open(&registered.registration, span, false, nic) != STATUS_OK)
         LOG_WARN("verbs", "what is sent from these %zu bytes is copied first: %s", span.bytes,

@@ -1,0 +1,282 @@
+/* device_cuda: a GPU as a device: memory, copies, native streams and events of the CUDA runtime.
+ * Part of the module (plugin.h).
+ *
+ * Every function that may be called by any thread makes the device current first: that is a setting
+ * of the thread, and a thread may serve several devices. Nothing uses the NULL stream, which would
+ * order all streams of the process: blocking copies have a stream of their own, `copies`, which is
+ * also what makes a copy from device to device blocking (cudaMemcpy() is not, there).
+ */
+#include "verbs/device_ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "verbs/cuda_status.h"
+#include "verbs/log.h"
+
+#ifndef RINGZERO_PLUGIN_NAME
+#define RINGZERO_PLUGIN_NAME "cuda"
+#endif
+
+struct cuda_state {
+    cudaStream_t copies;
+};
+
+/* ---- failures ---- */
+
+/* After these every later call of the process fails alike: the context is lost. */
+static bool is_sticky(cudaError_t error)
+{
+    switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorUnknown: return true;
+    default: return false;
+    }
+}
+
+static const char *advice(cudaError_t error)
+{
+    if (is_sticky(error))
+        return ": the device is lost for this process, and every later call fails alike; the cause "
+               "is a kernel or copy before this "
+               "call: compute-sanitizer finds it, or --device cudasim";
+    switch (error) {
+    case cudaErrorInsufficientDriver:
+        return ": there is no NVIDIA driver, or it is older than this CUDA needs (nvidia-smi shows "
+               "it): install one, or use --device "
+               "host";
+    case cudaErrorNoDevice:
+        return ": no GPU is visible: look at nvidia-smi and CUDA_VISIBLE_DEVICES, or use --device "
+               "host";
+    case cudaErrorInitializationError:
+        return ": was CUDA used before fork()? A device is opened after it";
+    case cudaErrorMemoryAllocation:
+        return ": the GPU's memory is full: nvidia-smi shows who holds it";
+    case cudaErrorDevicesUnavailable:
+        return ": other processes hold the GPU, and its compute mode lets nobody else in";
+    default: return "";
+    }
+}
+
+enum status cuda_fail(cudaError_t error, const char *call, const char *file, int line)
+{
+    (void)cudaGetLastError(); /* told here; the next call shall not be blamed for it */
+    size_t name = strcspn(call, "(");
+    return status_fail(STATUS_CUDA, file, line, "%.*s failed with %s: %s%s", (int)name, call,
+        cudaGetErrorName(error), cudaGetErrorString(error), advice(error));
+}
+
+/* ---- opening ---- */
+
+static int ordinal_from_environment(enum status *status)
+{
+    const char *text = getenv("RINGZERO_CUDA_DEVICE");
+    if (text == NULL || *text == '\0') return -1;
+    char *end;
+    long number = strtol(text, &end, 10);
+    if (end != text && *end == '\0' && number >= 0 && number < 1 << 20) return (int)number;
+    *status = FAIL(
+        STATUS_INVALID, "RINGZERO_CUDA_DEVICE is \"%s\"; expected an ordinal, 0 or more", text);
+    return -1;
+}
+
+static enum status choose_ordinal(struct device *device, int ordinal)
+{
+    int count = 0;
+    enum status status = STATUS_OK;
+    TRY_CUDA(cudaGetDeviceCount(&count));
+    if (count == 0) return cuda_fail(cudaErrorNoDevice, "cudaGetDeviceCount", __FILE__, __LINE__);
+    if (ordinal < 0) ordinal = ordinal_from_environment(&status);
+    if (status != STATUS_OK) return status;
+    if (ordinal >= count)
+        return FAIL(STATUS_INVALID,
+            "device " RINGZERO_PLUGIN_NAME ":%d is not there; expected an ordinal from 0 to %d",
+            ordinal, count - 1);
+    device->index = ordinal >= 0 ? ordinal : device->index % count;
+    return STATUS_OK;
+}
+
+static enum status cuda_open(struct device *device, int ordinal)
+{
+    struct cudaDeviceProp properties;
+    TRY(choose_ordinal(device, ordinal));
+    struct cuda_state *state = calloc(1, sizeof *state);
+    if (state == NULL) return FAIL(STATUS_SYSTEM, "no memory for a device");
+    device->state = state;
+    TRY_CUDA(cudaSetDevice(device->index));
+    TRY_CUDA(cudaStreamCreateWithFlags(&state->copies, cudaStreamNonBlocking));
+    TRY_CUDA(cudaGetDeviceProperties(&properties, device->index));
+    LOG_INFO("device", RINGZERO_PLUGIN_NAME ":%d is %s, compute capability %d.%d, %zu MiB",
+        device->index, properties.name, properties.major, properties.minor,
+        properties.totalGlobalMem >> 20);
+    return STATUS_OK;
+}
+
+static void cuda_close(struct device *device)
+{
+    struct cuda_state *state = device->state;
+    if (state == NULL) return;
+    if (state->copies != NULL) (void)cudaStreamDestroy(state->copies);
+    free(state);
+    device->state = NULL;
+}
+
+static enum status cuda_thread_begin(struct device *device)
+{
+    TRY_CUDA(cudaSetDevice(device->index));
+    return STATUS_OK;
+}
+
+/* ---- memory ---- */
+
+static enum status cuda_copy(struct span dst, struct span src, void *native, struct device *device)
+{
+    static const enum cudaMemcpyKind ways[2][2] = {{cudaMemcpyHostToHost, cudaMemcpyHostToDevice},
+        {cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice}};
+    struct cuda_state *state = device->state;
+    cudaStream_t stream = native != NULL ? (cudaStream_t)native : state->copies;
+    TRY_CUDA(cudaSetDevice(device->index));
+    if (dst.kind != MEMORY_CUDA &&
+        src.kind != MEMORY_CUDA) { /* the CPU's work, after all that is queued */
+        if (native != NULL) TRY_CUDA(cudaStreamSynchronize(stream));
+        memcpy(dst.ptr, src.ptr, src.bytes);
+        return STATUS_OK;
+    }
+    enum cudaMemcpyKind way = ways[src.kind == MEMORY_CUDA][dst.kind == MEMORY_CUDA];
+    TRY_CUDA(cudaMemcpyAsync(dst.ptr, src.ptr, src.bytes, way, stream));
+    if (native == NULL) TRY_CUDA(cudaStreamSynchronize(stream));
+    return STATUS_OK;
+}
+
+static enum status cuda_fill(struct span dst, int byte, void *native, struct device *device)
+{
+    struct cuda_state *state = device->state;
+    cudaStream_t stream = native != NULL ? (cudaStream_t)native : state->copies;
+    TRY_CUDA(cudaSetDevice(device->index));
+    if (dst.kind != MEMORY_CUDA) {
+        if (native != NULL) TRY_CUDA(cudaStreamSynchronize(stream));
+        memset(dst.ptr, byte, dst.bytes);
+        return STATUS_OK;
+    }
+    TRY_CUDA(cudaMemsetAsync(dst.ptr, byte, dst.bytes, stream));
+    if (native == NULL) TRY_CUDA(cudaStreamSynchronize(stream));
+    return STATUS_OK;
+}
+
+static void cuda_free(void *ptr, size_t bytes, enum memory_kind kind, struct device *device)
+{
+    (void)bytes;
+    cudaError_t error = cudaSetDevice(device->index);
+    if (error == cudaSuccess) error = kind == MEMORY_CUDA ? cudaFree(ptr) : cudaFreeHost(ptr);
+    if (error != cudaSuccess)
+        LOG_WARN("device", "memory could not be freed: %s", cudaGetErrorString(error));
+}
+
+static enum status cuda_alloc(
+    void **ptr, size_t bytes, enum memory_kind kind, struct device *device)
+{
+    TRY_CUDA(cudaSetDevice(device->index));
+    if (kind == MEMORY_CUDA)
+        TRY_CUDA(cudaMalloc(ptr, bytes)); /* not cudaMallocAsync: that memory has no IPC handle */
+    else TRY_CUDA(cudaHostAlloc(ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
+    struct span span = {*ptr, bytes, kind, device->index};
+    enum status status = cuda_fill(span, 0, NULL, device);
+    if (status != STATUS_OK) cuda_free(*ptr, bytes, kind, device);
+    return status;
+}
+
+/* ---- streams and events ---- */
+
+static enum status cuda_native_open(void **native, struct device *device)
+{
+    TRY_CUDA(cudaSetDevice(device->index));
+    TRY_CUDA(cudaStreamCreateWithFlags((cudaStream_t *)native, cudaStreamNonBlocking));
+    return STATUS_OK;
+}
+
+static void cuda_native_close(void *native, struct device *device)
+{
+    (void)device;
+    (void)cudaStreamDestroy((cudaStream_t)native);
+}
+
+static enum status cuda_native_synchronize(void *native, struct device *device)
+{
+    (void)device;
+    TRY_CUDA(cudaStreamSynchronize((cudaStream_t)native));
+    return STATUS_OK;
+}
+
+static enum status cuda_mark_open(void **mark, struct device *device)
+{
+    TRY_CUDA(cudaSetDevice(device->index));
+    TRY_CUDA(cudaEventCreateWithFlags((cudaEvent_t *)mark, cudaEventDisableTiming));
+    return STATUS_OK;
+}
+
+static void cuda_mark_close(void *mark, struct device *device)
+{
+    (void)device;
+    (void)cudaEventDestroy((cudaEvent_t)mark);
+}
+
+static enum status cuda_mark_record(void *mark, void *native, struct device *device)
+{
+    TRY_CUDA(cudaSetDevice(device->index));
+    TRY_CUDA(cudaEventRecord((cudaEvent_t)mark, (cudaStream_t)native));
+    return STATUS_OK;
+}
+
+static enum status cuda_mark_wait(void *mark, void *native, struct device *device)
+{
+    TRY_CUDA(cudaSetDevice(device->index));
+    TRY_CUDA(cudaStreamWaitEvent((cudaStream_t)native, (cudaEvent_t)mark, 0));
+    return STATUS_OK;
+}
+
+static enum status cuda_mark_synchronize(void *mark, struct device *device)
+{
+    (void)device;
+    TRY_CUDA(cudaEventSynchronize((cudaEvent_t)mark));
+    return STATUS_OK;
+}
+
+static enum status cuda_mark_passed(bool *passed, void *mark, struct device *device)
+{
+    (void)device;
+    cudaError_t error = cudaEventQuery((cudaEvent_t)mark);
+    *passed = error == cudaSuccess;
+    if (error == cudaErrorNotReady) return STATUS_OK;
+    return *passed ? STATUS_OK : cuda_fail(error, "cudaEventQuery", __FILE__, __LINE__);
+}
+
+const struct device_ops device_cuda_ops = {
+    .name = RINGZERO_PLUGIN_NAME,
+    .kind = MEMORY_CUDA,
+    .open = cuda_open,
+    .close = cuda_close,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .copy = cuda_copy,
+    .fill = cuda_fill,
+    .thread_begin = cuda_thread_begin,
+    .native_open = cuda_native_open,
+    .native_close = cuda_native_close,
+    .native_synchronize = cuda_native_synchronize,
+    .mark_open = cuda_mark_open,
+    .mark_close = cuda_mark_close,
+    .mark_record = cuda_mark_record,
+    .mark_wait = cuda_mark_wait,
+    .mark_synchronize = cuda_mark_synchronize,
+    .mark_passed = cuda_mark_passed,
+};

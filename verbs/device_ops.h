@@ -1,0 +1,54 @@
+/* device_ops: what one kind of device has to implement: for those who write one. Everybody else
+ * calls device.h.
+ *
+ * A stream's worker, its queue and its failures are the same everywhere (device_stream.c). What a
+ * device adds is the queue on the device that the worker feeds, the native stream, and its marks,
+ * the native events. The host has none: its members are NULL.
+ */
+#ifndef VERBS_DEVICE_OPS_H
+#define VERBS_DEVICE_OPS_H
+
+#include "verbs/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Required unless said otherwise. Called by any thread. */
+struct device_ops {
+    const char *name; /* "host" */
+    enum memory_kind kind;
+
+    /* ordinal −1: not told, device->index has the local rank. Leaves the ordinal in device->index.
+     * optional */
+    enum status (*open)(struct device *device, int ordinal);
+    void (*close)(struct device *device); /* optional */
+
+    /* Zeroed. kind: the device's own, or MEMORY_HOST_PINNED. errors: SYSTEM or CUDA when there is
+     * none */
+    enum status (*alloc)(void **ptr, size_t bytes, enum memory_kind kind, struct device *device);
+    void (*free)(void *ptr, size_t bytes, enum memory_kind kind, struct device *device);
+
+    /* src.bytes to dst; all bytes of dst. native NULL: done on return; else queued on that native
+     * stream, and what is in MEMORY_HOST may hold the caller up. */
+    enum status (*copy)(struct span dst, struct span src, void *native, struct device *device);
+    enum status (*fill)(struct span dst, int byte, void *native, struct device *device);
+
+    /* Native streams and events. All or none. */
+    enum status (*thread_begin)(struct device *device); /* a worker starts */
+    enum status (*native_open)(void **native, struct device *device);
+    void (*native_close)(void *native, struct device *device);
+    enum status (*native_synchronize)(void *native, struct device *device);
+    enum status (*mark_open)(void **mark, struct device *device);
+    void (*mark_close)(void *mark, struct device *device);
+    enum status (*mark_record)(void *mark, void *native, struct device *device);
+    enum status (*mark_wait)(void *mark, void *native,
+        struct device *device); /* the native stream waits, not the caller */
+    enum status (*mark_synchronize)(void *mark, struct device *device);
+    enum status (*mark_passed)(bool *passed, void *mark, struct device *device);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif
