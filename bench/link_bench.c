@@ -1,40 +1,27 @@
-/* link_bench: `ringzero link` measures one edge between two ranks through verbs/transport.h alone: no ring, no
- * reduction. It is the mark against which busbw is read, and the shortest program that shows how an edge is
- * used:
- *
- *   rank 0                         rank 1
- *   producer out(0►1)  ────────►   consumer in(0►1)        put: wait for room, write the slot, post
- *   consumer in (1►0)  ◄────────   producer out(1►0)       take: wait for data, read it, free
+/* link_bench: `ringzero link` measures one edge between two ranks through verbs/transport.h alone (link_edge.c): no
+ * ring, no reduction. It is the mark against which busbw is read.
  *
  *   one way     rank 0 puts, rank 1 takes            latency        one slice there and one back, halved
  *   both ways   both put and take at once            message rate   slices of 8 bytes, one way
  *
- * Sides do not wait inside put and take: link_move() does what can be done now and asks again, so the two ways
- * cannot block one another. Every byte is copied into a slot by its sender, unless the transport sends from the
- * source, and out of it by its receiver.
- * Invariant I5: a wait ends after the bootstrap's timeout, naming the peer.
+ * Every byte is copied into a slot by its sender, unless the transport sends from the source, and out of it by its
+ * receiver.
  */
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench/job.h"
 #include "bench/limit.h"
+#include "bench/link_edge.h"
 #include "bench/programs.h"
 #include "verbs/clock.h"
-#include "verbs/transport.h"
 
-#define LINK_RANKS      2
-#define LINK_KEY        0x6c696e6b0000u /* of the edge 0►1; the next is that of 1►0 */
-#define SLOT_BYTES      ((size_t)256 << 10)
-#define SLOT_COUNT      8
-#define MESSAGE_BYTES   8
-#define WANTED_NS       100000000 /* of one measurement */
-#define MOST_PASSES     200000
-#define LOOKS_PER_YIELD 64   /* of idle looks: the peer may need this core */
-#define LOOKS_PER_CHECK 4096 /* between two looks at the clock and the job */
+#define LINK_RANKS    2
+#define MESSAGE_BYTES 8
+#define WANTED_NS     100000000 /* of one measurement */
+#define MOST_PASSES   200000
 
 struct link_options {
     struct options common;
@@ -43,114 +30,9 @@ struct link_options {
 
 struct link {
     struct job *job;
-    struct edge *out, *in;
+    struct link_edge edge;
     struct span source, target;
 };
-
-/* ---- the edge ---- */
-
-/* Writes the next slice into the edge: into its slot, or where it lies when the transport can send from there.
- * */
-static void put(struct edge *out, const char *from, size_t bytes)
-{
-    uint64_t address = 0;
-    if (out->transport->reads_address) address = (uint64_t)(uintptr_t)from;
-    else memcpy(fifo_slot(&out->fifo), from, bytes);
-    fifo_post(&out->fifo, bytes, 0, address);
-    edge_notify(out);
-}
-
-/* Reads the oldest slice out of the edge; returns its bytes. */
-static size_t take(struct edge *in, char *to)
-{
-    struct fifo_record record = fifo_record(&in->fifo);
-    memcpy(to, fifo_data(&in->fifo, &record), record.bytes);
-    fifo_free(&in->fifo);
-    edge_notify(in);
-    return record.bytes;
-}
-
-/* Called when nothing moved: lets others run, and now and then looks at the clock and the job. */
-static enum status idle(int64_t *since_ns, unsigned *looks, const struct link *link)
-{
-    struct bootstrap *bootstrap = link->job->bootstrap;
-    if (++*looks % LOOKS_PER_YIELD == 0) sched_yield();
-    if (*looks % LOOKS_PER_CHECK != 0) return STATUS_OK;
-    TRY(bootstrap_check(NULL, bootstrap));
-    int64_t now = clock_ns();
-    if (*since_ns == 0) *since_ns = now;
-    if (now - *since_ns < clock_ms_to_ns(bootstrap_timeout_ms(bootstrap))) return STATUS_OK;
-    return FAIL(STATUS_TIMEOUT,
-        "rank %d: link over %s: nothing moved to or from rank %d for %d ms "
-        "(RINGZERO_TIMEOUT_MS)",
-        link->job->rank, link->out->transport->name, link->out->config.peer, bootstrap_timeout_ms(bootstrap));
-}
-
-/* Sends and receives so many bytes, in slices of at most slice_bytes, whatever can be done first. What was sent
- * may still be on its way afterwards: see link_drain(). */
-static enum status link_move(struct link *link, size_t to_send, size_t to_receive, size_t slice_bytes)
-{
-    const char *from = link->source.ptr;
-    char *to = link->target.ptr;
-    int64_t idle_since_ns = 0;
-    unsigned looks = 0;
-    while (to_send > 0 || to_receive > 0) {
-        bool moved = false;
-        TRY(edge_progress(link->out, &moved));
-        TRY(edge_progress(link->in, &moved));
-        while (to_send > 0 && fifo_room(&link->out->fifo) > 0) {
-            size_t bytes = to_send < slice_bytes ? to_send : slice_bytes;
-            put(link->out, from, bytes);
-            from += bytes;
-            to_send -= bytes;
-            moved = true;
-        }
-        while (to_receive > 0 && fifo_ready(&link->in->fifo) > 0) {
-            size_t bytes = take(link->in, to);
-            to += bytes;
-            to_receive -= bytes;
-            moved = true;
-        }
-        if (moved) idle_since_ns = 0;
-        else TRY(idle(&idle_since_ns, &looks, link));
-    }
-    return STATUS_OK;
-}
-
-/* Until everything posted and freed has left: the peer can then go on without this rank. */
-static enum status link_drain(struct link *link)
-{
-    int64_t idle_since_ns = 0;
-    unsigned looks = 0;
-    while (!edge_drained(link->out) || !edge_drained(link->in)) {
-        bool moved = false;
-        TRY(edge_progress(link->out, &moved));
-        TRY(edge_progress(link->in, &moved));
-        if (moved) idle_since_ns = 0;
-        else TRY(idle(&idle_since_ns, &looks, link));
-    }
-    return STATUS_OK;
-}
-
-static enum status link_open(struct link *link, const struct transport *transport, struct job *job)
-{
-    const char *why = "";
-    link->job = job;
-    if (transport->available != NULL && !transport->available(&why))
-        return FAIL(STATUS_SYSTEM, "--transport %s cannot work here: %s", transport->name, why);
-    struct edge_config config = {.self = job->rank,
-        .peer = 1 - job->rank,
-        .slot_bytes = SLOT_BYTES,
-        .slot_count = SLOT_COUNT,
-        .bootstrap = job->bootstrap,
-        .device = job->device};
-    config.side = EDGE_PRODUCER;
-    config.key = LINK_KEY + (uint64_t)job->rank;
-    TRY(edge_open(&link->out, transport, &config));
-    config.side = EDGE_CONSUMER;
-    config.key = LINK_KEY + (uint64_t)config.peer;
-    return edge_open(&link->in, transport, &config);
-}
 
 /* ---- measurements ---- */
 
@@ -158,16 +40,17 @@ enum way { ONE_WAY, BOTH_WAYS, THERE_AND_BACK };
 
 static enum status run_passes(struct link *link, enum way way, size_t bytes, int passes)
 {
-    size_t slice = bytes < SLOT_BYTES ? bytes : SLOT_BYTES;
     bool first = link->job->rank == 0;
+    char *to = link->target.ptr;
+    const char *from = link->source.ptr;
     for (int i = 0; i < passes; i++) {
-        if (way == BOTH_WAYS) TRY(link_move(link, bytes, bytes, slice));
-        if (way == ONE_WAY) TRY(link_move(link, first ? bytes : 0, first ? 0 : bytes, slice));
+        if (way == BOTH_WAYS) TRY(link_edge_move(to, bytes, from, bytes, &link->edge));
+        if (way == ONE_WAY) TRY(link_edge_move(to, first ? 0 : bytes, from, first ? bytes : 0, &link->edge));
         if (way != THERE_AND_BACK) continue;
-        TRY(link_move(link, first ? bytes : 0, first ? 0 : bytes, slice));
-        TRY(link_move(link, first ? 0 : bytes, first ? bytes : 0, slice));
+        TRY(link_edge_move(to, first ? 0 : bytes, from, first ? bytes : 0, &link->edge));
+        TRY(link_edge_move(to, first ? bytes : 0, from, first ? 0 : bytes, &link->edge));
     }
-    return link_drain(link);
+    return link_edge_drain(&link->edge);
 }
 
 /* Nanoseconds of one pass: of as many as fill the wanted time, judged by a few that do not count. */
@@ -200,7 +83,7 @@ static enum status check(struct link *link, size_t bytes)
     for (size_t i = 0; i < bytes; i++)
         if (target[i] != (unsigned char)(i * 131 + i / 251 + (size_t)(1 - rank)))
             return FAIL(STATUS_DATA, "link over %s: byte %zu of %zu from rank %d is %d, expected what was sent",
-                link->out->transport->name, i, bytes, 1 - rank, target[i]);
+                link_edge_transport(&link->edge), i, bytes, 1 - rank, target[i]);
     return STATUS_OK;
 }
 
@@ -228,9 +111,9 @@ static enum status report_head(
     const struct link *link, double latency_ns, double message_ns, const struct link_limits *limits)
 {
     if (link->job->rank != 0) return STATUS_OK;
-    const char *name = link->out->transport->name;
-    printf("# Link over %s between ranks 0 and 1: %d slots of %zu KiB an edge\n", name, SLOT_COUNT,
-        SLOT_BYTES >> 10);
+    const char *name = link_edge_transport(&link->edge);
+    printf("# Link over %s between ranks 0 and 1: %d slots of %zu KiB an edge\n", name, LINK_SLOT_COUNT,
+        LINK_SLOT_BYTES >> 10);
     printf("# Latency      : %.2f us (half of a round trip of %d bytes)\n", latency_ns / 1e3, MESSAGE_BYTES);
     printf("# Message rate : %.2f million/s (of %d bytes, one way)\n", 1e3 / message_ns, MESSAGE_BYTES);
     printf("# Limit        : %s %.2f GB/s; %s %.2f GB/s each way\n#\n", limits->one_way.what,
@@ -254,7 +137,7 @@ static enum status report_size(
     printf("%12zu  %10.3f  %8.1f%%  %10.3f  %8.1f%%\n", bytes, one, 100 * one / limits->one_way.gbps, both,
         100 * both / limits->both_ways.gbps);
     cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "transport", link->out->transport->name);
+    cJSON_AddStringToObject(object, "transport", link_edge_transport(&link->edge));
     cJSON_AddNumberToObject(object, "size", (double)bytes);
     cJSON_AddNumberToObject(object, "one_way_bw", one);
     cJSON_AddNumberToObject(object, "both_ways_bw", both);
@@ -266,7 +149,7 @@ static enum status report_size(
 static enum status measure_limits(struct link_limits *limits, const struct link *link, size_t bytes)
 {
     struct job *job = link->job;
-    if (strcmp(link->out->transport->name, "tcp") != 0) {
+    if (strcmp(link_edge_transport(&link->edge), "tcp") != 0) {
         TRY(limit_measure_copy(&limits->both_ways, link->source, link->target, bytes, job));
         limits->one_way = limits->both_ways;
         return STATUS_OK;
@@ -297,18 +180,17 @@ static enum status measure_link(struct link *link, const struct link_options *op
 static enum status run_transport(
     const struct transport *transport, const struct link_options *options, struct job *job)
 {
-    struct link link = {0};
+    struct link link = {.job = job};
     size_t bytes =
         options->max_bytes > LIMIT_LEAST_BUFFER_BYTES ? options->max_bytes : LIMIT_LEAST_BUFFER_BYTES;
     enum status status;
     TRY_GOTO(memory_alloc(&link.source, bytes, MEMORY_WORKSPACE, job->device));
     TRY_GOTO(memory_alloc(&link.target, bytes, MEMORY_WORKSPACE, job->device));
-    TRY_GOTO(link_open(&link, transport, job));
+    TRY_GOTO(link_edge_open(&link.edge, transport, job->bootstrap, job->device));
     TRY_GOTO(measure_link(&link, options));
     TRY_GOTO(bootstrap_barrier(job->bootstrap)); /* nobody's slots go away before both are done */
 fail:
-    edge_close(link.out);
-    edge_close(link.in);
+    link_edge_close(&link.edge);
     memory_free(&link.source, MEMORY_WORKSPACE, job->device);
     memory_free(&link.target, MEMORY_WORKSPACE, job->device);
     return status;
