@@ -14,6 +14,7 @@
 #include <stddef.h>
 
 #include "model/hooks.h"
+#include "model/ops.h"
 
 struct block_shape {
     size_t batch, t, rows; /* rows = batch · t */
@@ -21,55 +22,63 @@ struct block_shape {
     size_t heads, head_cols, width, hidden; /* held here */
 };
 
-/* The block's tensors in a unit, in the order of params.h: weights, or gradients of the same
- * shapes. */
+/* The block's tensors in a unit, in the order of params.h: weights, of compute dtype, or gradients
+ * of the same shapes, float32. */
 struct block_tensors {
-    float *ln1w, *ln1b, *qkvw, *qkvb, *attprojw, *attprojb, *ln2w, *ln2b, *fcw, *fcb, *fcprojw,
+    void *ln1w, *ln1b, *qkvw, *qkvb, *attprojw, *attprojb, *ln2w, *ln2b, *fcw, *fcb, *fcprojw,
         *fcprojb;
 };
 
+/* Activations are of compute dtype, statistics float32. */
 struct block_activations {
-    float *x;                   /* (rows, C): the input, which lies elsewhere */
-    float *ln1, *mean1, *rstd1; /* (rows, C), (rows), (rows) */
-    float *qkv;                 /* (rows, 3, heads, head_cols) */
-    float *att, *lse;           /* (rows, width), (batch, heads, t) */
-    float *x2;                  /* (rows, C): after attention */
-    float *ln2, *mean2, *rstd2; /* (rows, C), (rows), (rows) */
-    float *fc, *gelu;           /* (rows, hidden) each */
+    void *x;              /* (rows, C): the input, which lies elsewhere */
+    void *ln1;            /* (rows, C) */
+    float *mean1, *rstd1; /* (rows), (rows) */
+    void *qkv;            /* (rows, 3, heads, head_cols) */
+    void *att;            /* (rows, width) */
+    float *lse;           /* (batch, heads, t) */
+    void *x2;             /* (rows, C): after attention */
+    void *ln2;            /* (rows, C) */
+    float *mean2, *rstd2; /* (rows), (rows) */
+    void *fc, *gelu;      /* (rows, hidden) each */
 };
 
 /* Shared by all blocks. */
 struct block_workspace {
-    float *narrow; /* (rows, max(C, width)) */
-    float *wide;   /* (rows, max(hidden, 3·width)) */
-    float *scores; /* attention_scratch_elements(t) */
+    void *narrow; /* (rows, max(C, width)) */
+    void *wide;   /* (rows, max(hidden, 3·width)) */
+    void *scores; /* attention_scratch_bytes() */
 };
 
+/* Elements of a unit, and where its tensors are in one of elements of dtype. */
 size_t block_tensor_elements(const struct block_shape *shape);
-struct block_tensors block_tensors_at(float *unit, const struct block_shape *shape);
+struct block_tensors block_tensors_at(
+    void *unit, enum dtype dtype, const struct block_shape *shape);
 
-/* Elements of one block's activations without its input, and where each lies from `base` on; the
- * input is x. */
-size_t block_activation_elements(const struct block_shape *shape);
+/* Bytes of one block's activations without its input, and where each lies from `base` on; the input
+ * is x. */
+size_t block_activation_bytes(const struct block_shape *shape, enum dtype compute);
 struct block_activations block_activations_at(
-    float *base, float *x, const struct block_shape *shape);
+    void *base, void *x, const struct block_shape *shape, enum dtype compute);
 
 /* Reads acts->x, writes all the other activations: what backward needs. The block's output is one
  * product away. errors: those of hooks->sum. */
 MUST_CHECK enum status block_recompute(const struct block_activations *acts,
     const struct block_tensors *weights, const struct block_workspace *work,
-    const struct block_shape *shape, const struct model_hooks *hooks);
+    const struct block_shape *shape, const struct ops_context *context,
+    const struct model_hooks *hooks);
 
 /* The same, and out (rows, C) = the block's output. */
-MUST_CHECK enum status block_forward(float *out, const struct block_activations *acts,
+MUST_CHECK enum status block_forward(void *out, const struct block_activations *acts,
     const struct block_tensors *weights, const struct block_workspace *work,
-    const struct block_shape *shape, const struct model_hooks *hooks);
+    const struct block_shape *shape, const struct ops_context *context,
+    const struct model_hooks *hooks);
 
 /* d_x (rows, C), in place: on entry the gradient of the output, on return of the input.
  * gradients +=. */
-MUST_CHECK enum status block_backward(float *d_x, const struct block_tensors *gradients,
+MUST_CHECK enum status block_backward(void *d_x, const struct block_tensors *gradients,
     const struct block_activations *acts, const struct block_tensors *weights,
     const struct block_workspace *work, const struct block_shape *shape,
-    const struct model_hooks *hooks);
+    const struct ops_context *context, const struct model_hooks *hooks);
 
 #endif

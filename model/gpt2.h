@@ -1,4 +1,4 @@
-/* gpt2: the reference transformer, forward and backward, float32 on the host.
+/* gpt2: the reference transformer, forward and backward, on any device.
  *
  *   x₀ = wte[token] + wpe[t]
  *   per block:  x += attproj(attention(qkv(ln1(x))));  x += fcproj(gelu(fc(ln2(x))))
@@ -9,7 +9,7 @@
  *
  *   MEMORY_ACTIVATIONS   what backward needs of forward: does not depend on V; with
  *                        recomputation not on L either
- *   MEMORY_CHECKPOINTS   with recomputation: the input of each block, L·B·T·C·4 bytes
+ *   MEMORY_CHECKPOINTS   with recomputation: the input of each block, L·B·T·C elements
  *   MEMORY_WORKSPACE     does not depend on L
  */
 #ifndef MODEL_GPT2_H
@@ -29,12 +29,13 @@ struct gpt2;
 /* A target of this value is not counted: no loss, no gradient. */
 #define GPT2_IGNORED_TARGET (-1)
 
-/* How a model is run. Whatever is chosen, everything is computed in float32.
+/* How a model is run.
  *
- * weights, gradients: the dtypes of what enter() lends: float32, bfloat16 or float16. Weights of 16
- * bits are widened on enter into workspace of one unit, the largest. A use's part of a gradient of
- * 16 bits is computed in workspace of the same size and rounded into it once, before grad_ready():
- * g = round(float32(g) + part), to nearest even.
+ * weights, gradients: the dtypes of what enter() lends: float32, bfloat16 or float16. The host
+ * computes in float32 whatever is chosen, CUDA in the dtype of the weights. Where the two differ,
+ * weights are widened on enter into workspace of one unit, the largest. A use's part of a gradient
+ * of 16 bits is computed in float32 in workspace of the same size and rounded into it once, before
+ * grad_ready(): g = round(float32(g) + part), to nearest even.
  *
  * recompute: activation checkpointing. Of each block only the input is kept, and backward computes
  * the rest again, with the same bits. */
@@ -42,16 +43,21 @@ struct gpt2_run {
     int batch, t; /* at most */
     enum dtype weights, gradients;
     bool recompute;
+    /* That operations are queued on: of the model's device, and outlives the model. Functions below
+     * return when they have queued, unless they say otherwise, and a failure of an operation is
+     * stream_synchronize()'s to report. NULL on the host, where all is done on return. */
+    struct stream *stream;
 };
 
 /* Bytes that gpt2_open() holds, by memory tag, for one rank: hooks without local_slice and
- * act_save. (With act_save, recompute keeps no checkpoints, and one x more in activations: B·T·C·4
- * bytes, rounded up to 64.) Allocates nothing, so it may be asked for models that fit nowhere. run:
- * valid for gpt2_open(). */
+ * act_save. (With act_save, recompute keeps no checkpoints, and one x more in activations: B·T·C
+ * elements, rounded up to 64 bytes.) Allocates nothing, so it may be asked for models that fit
+ * nowhere. run: valid for gpt2_open(). device: NULL: the host's numbers. */
 struct gpt2_memory {
     uint64_t activations, checkpoints, workspace;
 };
-struct gpt2_memory gpt2_memory(const struct params *params, const struct gpt2_run *run);
+struct gpt2_memory gpt2_memory(
+    const struct params *params, const struct gpt2_run *run, struct device *device);
 
 /* Allocates what gpt2_memory() says. params, hooks' context and device must outlive the model;
  * hooks and run are copied. errors: INVALID (batch or t < 1, t > max_t, another dtype, enter
@@ -60,22 +66,28 @@ MUST_CHECK enum status gpt2_open(struct gpt2 **model, const struct params *param
     const struct model_hooks *hooks, const struct gpt2_run *run, struct device *device);
 void gpt2_close(struct gpt2 *model);
 
-/* tokens, targets: (B, T) int32 on the host; targets NULL: no loss is computed. *loss: the sum, not
- * the mean, over valid targets, in nats; *valid: their number. What backward needs stays in the
- * model until the next forward.
+/* tokens, targets: (B, T) int32 on the host, to be left alone until the backward has been queued
+ * and the stream has passed; targets NULL: no loss is computed. *loss: the sum, not the mean, over
+ * valid targets, in nats; *valid: their number. What backward needs stays in the model until the
+ * next forward. loss NULL: the sum is told by gpt2_loss(), and nothing is waited for; else waits
+ * for the stream.
  * errors: DATA when a token or target is outside [0, V), naming position and value; the hooks'
- * errors. */
+ * errors; the stream's, where it is waited for. */
 MUST_CHECK enum status gpt2_forward(double *loss, size_t *valid, const int32_t *tokens,
     const int32_t *targets, int batch, int t, struct gpt2 *model);
+
+/* The loss of the last forward, which had targets. Waits for that forward, not for what was queued
+ * after it. Not a number where the stream failed before. */
+MUST_CHECK enum status gpt2_loss(double *loss, struct gpt2 *model);
 
 /* Adds scale · d loss / d parameter to the gradients that hooks lend. Follows a forward with
  * targets; pass 1/(valid tokens of the global batch) for the mean. tokens and targets of the
  * forward must still be there. */
 MUST_CHECK enum status gpt2_backward(float scale, struct gpt2 *model);
 
-/* logits (V) of position t (0 ≤ t < T of the last forward, with targets or without) of sequence b,
- * for sampling. Enters the embedding's units for FORWARD, so all ranks that share weights call it
- * alike. */
+/* logits (V), on the host, of position t (0 ≤ t < T of the last forward, with targets or without)
+ * of sequence b, for sampling. Enters the embedding's units for FORWARD, so all ranks that share
+ * weights call it alike. Waits for the stream. */
 MUST_CHECK enum status gpt2_logits(float *logits, int b, int t, struct gpt2 *model);
 
 /* Model FLOPs of forward and backward per token: 6Ψ plus attention's 12·L·C·T. */

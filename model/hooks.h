@@ -16,6 +16,12 @@
  * nest: a unit is left before the next is entered. The order of calls is the same in every step and
  * on every rank. Where blocks are computed again (gpt2_run.recompute), that happens within the one
  * BACKWARD use of the block, after act_load().
+ *
+ * Where a model's operations are queued on a stream (gpt2_run.stream), calls come when the model
+ * queues, not when it computes. Whoever is called lets that stream wait for what is lent, and lets
+ * what looks at a result, or lends the same memory again, wait for that stream: by events, so that
+ * the caller goes on. x is then memory of the model's device, and x's elements are of the dtype that
+ * the device computes in.
  */
 #ifndef MODEL_HOOKS_H
 #define MODEL_HOOKS_H
@@ -56,7 +62,7 @@ struct model_hooks {
      * not touch again until the next enter(). Comes before leave(). default: nothing */
     enum status (*grad_ready)(void *context, int unit);
 
-    /* The input of a block, B·T·C float32 elements, is complete: keep it, cut it, or carry it away.
+    /* The input of a block, B·T·C elements, is complete: keep it, cut it, or carry it away.
      * With recompute the model has two buffers for x and takes turns: x stays untouched until
      * act_save() of the next block has returned, and no longer, so a copy may run beside one block.
      * Without recompute x has a place of its own until act_load(). Together with act_load(), or
@@ -69,8 +75,8 @@ struct model_hooks {
      * on return they are there. The last block's comes first. default: they are still there */
     enum status (*act_load)(void *context, int block, struct span x);
 
-    /* Tensor parallelism: element-wise sum and maximum of float32 x over the ranks that share this
-     * model's tensors, in place.
+    /* Tensor parallelism: element-wise sum and maximum of x over the ranks that share this model's
+     * tensors, in place: count elements, float32 or of the dtype that the device computes in.
      * default: one rank, so the identity */
     enum status (*sum)(void *context, struct span x, size_t count);
     enum status (*max)(void *context, struct span x, size_t count);

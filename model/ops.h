@@ -19,8 +19,8 @@
  * An operation cannot fail by its arguments; what a device meets while it computes is a failure of
  * the stream, which stream_synchronize() reports.
  *
- * Pointers are to memory of the context's device, but for copy(). Tensors of compute dtype begin at
- * multiples of 64 bytes, but for weights and their gradients, which begin where their unit has them.
+ * Pointers are to memory of the context's device, but for copy(). Tensors begin at multiples of 64
+ * bytes, but for weights and their gradients, which begin where their unit has them.
  * Matrices are row-major; "rows" is B·T unless said otherwise. Outputs never overlap inputs unless
  * said so. "=" is written, "+=" is added to.
  *
@@ -215,10 +215,23 @@ struct model_ops {
         const struct ops_context *context);
 };
 
+/* count elements of compute dtype, and where element `index` of them is. */
+static inline size_t ops_bytes(size_t count, const struct ops_context *context)
+{
+    return count * dtype_bytes(context->compute);
+}
+static inline void *ops_at(const void *base, size_t index, const struct ops_context *context)
+{
+    return (char *)(uintptr_t)base + ops_bytes(index, context);
+}
+
 extern const struct model_ops model_ops_host;
 
 /* The table of a device; NULL: the host's. */
 const struct model_ops *model_ops_of(const struct device *device);
+
+/* Memory of the context's device. */
+struct span ops_span(const void *ptr, size_t bytes, const struct ops_context *context);
 
 #ifdef __cplusplus
 }

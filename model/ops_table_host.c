@@ -229,9 +229,3 @@ const struct model_ops model_ops_host = {
     .head_backward = table_head_backward,
     .head_logits = table_head_logits,
 };
-
-const struct model_ops *model_ops_of(const struct device *device)
-{
-    (void)device; /* no device has a table of its own yet */
-    return &model_ops_host;
-}

@@ -10,16 +10,16 @@
 
 #include "model/hooks.h"
 
-MUST_CHECK static inline enum status tensor_sum(const struct model_hooks *hooks, float *x, size_t count)
+MUST_CHECK static inline enum status tensor_sum(
+    const struct model_hooks *hooks, struct span x, size_t count)
 {
-    if (hooks->sum == NULL) return STATUS_OK;
-    return hooks->sum(hooks->context, span_host(x, count * sizeof *x), count);
+    return hooks->sum == NULL ? STATUS_OK : hooks->sum(hooks->context, x, count);
 }
 
-MUST_CHECK static inline enum status tensor_max(const struct model_hooks *hooks, float *x, size_t count)
+MUST_CHECK static inline enum status tensor_max(
+    const struct model_hooks *hooks, struct span x, size_t count)
 {
-    if (hooks->max == NULL) return STATUS_OK;
-    return hooks->max(hooks->context, span_host(x, count * sizeof *x), count);
+    return hooks->max == NULL ? STATUS_OK : hooks->max(hooks->context, x, count);
 }
 
 struct tensor_slice {

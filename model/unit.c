@@ -2,13 +2,11 @@
 #include "model/unit.h"
 
 #include <assert.h>
-#include <string.h>
-
-#include "model/ops_host.h"
 
 enum status unit_enter(
     struct unit *unit, int number, enum unit_use use, size_t elements, const struct unit_room *room)
 {
+    const struct ops_context *context = room->context;
     struct unit_view view = {0};
     *unit = (struct unit){.number = number, .use = use, .elements = elements};
     TRY(room->hooks->enter(room->hooks->context, &view, number, use));
@@ -16,8 +14,9 @@ enum status unit_enter(
         assert(view.weights.ptr != NULL);
         assert(view.weights.bytes == elements * dtype_bytes(room->weights_dtype));
         unit->weights = view.weights.ptr;
-        if (room->weights_dtype != DTYPE_FLOAT32) {
-            widen(room->weights, view.weights.ptr, room->weights_dtype, elements);
+        if (room->weights_dtype != context->compute) {
+            context->ops->widen(
+                room->weights, view.weights.ptr, room->weights_dtype, elements, context);
             unit->weights = room->weights;
         }
     }
@@ -27,7 +26,7 @@ enum status unit_enter(
         unit->lent_gradients = view.gradients;
         unit->gradients = view.gradients.ptr;
         if (room->gradients_dtype != DTYPE_FLOAT32) {
-            memset(room->gradients, 0, elements * sizeof *room->gradients);
+            context->ops->clear(room->gradients, elements * sizeof(float), context);
             unit->gradients = room->gradients;
         }
     }
@@ -37,13 +36,15 @@ enum status unit_enter(
 enum status unit_leave(struct unit *unit, const struct unit_room *room)
 {
     const struct model_hooks *hooks = room->hooks;
+    const struct ops_context *context = room->context;
     if (unit->use != UNIT_FORWARD) {
         if (room->gradients_dtype != DTYPE_FLOAT32)
-            narrow_add(
-                unit->lent_gradients.ptr, unit->gradients, room->gradients_dtype, unit->elements);
+            context->ops->narrow_add(unit->lent_gradients.ptr, unit->gradients,
+                room->gradients_dtype, unit->elements, context);
         if (hooks->grad_ready != NULL) TRY(hooks->grad_ready(hooks->context, unit->number));
     }
-    unit->weights = unit->gradients = NULL;
+    unit->weights = NULL;
+    unit->gradients = NULL;
     if (hooks->leave != NULL) TRY(hooks->leave(hooks->context, unit->number, unit->use));
     return STATUS_OK;
 }

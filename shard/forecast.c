@@ -102,7 +102,7 @@ static void tables_free(struct tables *tables)
 static uint64_t predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct tables *tables,
     const struct forecast_config *config)
 {
-    struct gpt2_memory memory = gpt2_memory(&tables->params, &tables->run);
+    struct gpt2_memory memory = gpt2_memory(&tables->params, &tables->run, NULL);
     stage_predict_held(held, &tables->stage);
     held[MEMORY_ACTIVATIONS] = memory.activations;
     held[MEMORY_CHECKPOINTS] = memory.checkpoints;

@@ -164,7 +164,7 @@ static enum status run_step(struct train_report *report, struct trainer *trainer
 static void predict_held(uint64_t held_bytes[MEMORY_TAG_COUNT], const struct trainer *trainer)
 {
     struct stage_prediction stage;
-    struct gpt2_memory memory = gpt2_memory(&trainer->params, &trainer->run);
+    struct gpt2_memory memory = gpt2_memory(&trainer->params, &trainer->run, trainer->device);
     stage_predict(&stage, &trainer->stage->config);
     memcpy(held_bytes, stage.held_bytes, sizeof stage.held_bytes);
     held_bytes[MEMORY_ACTIVATIONS] = memory.activations;
@@ -234,7 +234,7 @@ static enum status run(struct trainer *trainer)
     TRY(run_steps(trainer));
     if (trainer->config.sample_tokens > 0) TRY(trainer_sample(trainer));
     struct ledger ledger;
-    struct gpt2_memory memory = gpt2_memory(&trainer->params, &trainer->run);
+    struct gpt2_memory memory = gpt2_memory(&trainer->params, &trainer->run, trainer->device);
     TRY(stage_synchronize(trainer->stage));
     ledger_read(&ledger, &trainer->events, &trainer->start, &memory, trainer->stage);
     TRY(ledger_agree(&ledger, trainer->bootstrap));

@@ -20,7 +20,7 @@ static struct params params_of(const struct gpt2_config *config)
 static struct gpt2_memory memory_of(struct gpt2_config config, struct gpt2_run run)
 {
     struct params params = params_of(&config);
-    struct gpt2_memory memory = gpt2_memory(&params, &run);
+    struct gpt2_memory memory = gpt2_memory(&params, &run, NULL);
     params_free(&params);
     return memory;
 }
@@ -46,7 +46,7 @@ static void check_wide_unit(
     for (int u = 0; u < params->unit_count; u++)
         largest = params->unit_elements[u] > largest ? params->unit_elements[u] : largest;
     run.weights = run.gradients = DTYPE_FLOAT32;
-    uint64_t plain = gpt2_memory(params, &run).workspace;
+    uint64_t plain = gpt2_memory(params, &run, NULL).workspace;
     CHECK(memory.workspace - plain == copies * ((largest + 15) / 16 * 16) * sizeof(float));
 }
 
@@ -95,7 +95,7 @@ static void test_account(const struct gpt2_config *config, struct gpt2_run run, 
     CHECK_OK(gpt2_forward(&loss, &valid, tokens, NULL, 1, 1, model));
     CHECK_OK(gpt2_logits(logits, 0, 0, model));
     struct memory_account account = memory_account_read(device);
-    struct gpt2_memory expected = gpt2_memory(&lender.params, &run);
+    struct gpt2_memory expected = gpt2_memory(&lender.params, &run, device);
     if (carried && run.recompute) {
         expected.checkpoints = 0;
         expected.activations += (rows * (size_t)config->channels + 15) / 16 * 16 * sizeof(float);
@@ -126,7 +126,7 @@ static void test_accounts(void)
         for (int choice = 0; choice < 3 * 3 * 2 * 2; choice++)
             for (int batch = 1; batch <= 3; batch += 2) {
                 struct gpt2_run run = {batch, configs[c].max_t - (batch == 3), dtypes[choice % 3],
-                    dtypes[choice / 3 % 3], choice / 9 % 2};
+                    dtypes[choice / 3 % 3], choice / 9 % 2, NULL};
                 test_account(&configs[c], run, choice / 18);
             }
 }
@@ -135,7 +135,7 @@ static void test_growth_with_depth(void)
 {
     struct gpt2_config config = {
         .max_t = 32, .vocab = 300, .layers = 2, .heads = 2, .channels = 24};
-    struct gpt2_run run = {2, 20, DTYPE_BFLOAT16, DTYPE_BFLOAT16, true};
+    struct gpt2_run run = {2, 20, DTYPE_BFLOAT16, DTYPE_BFLOAT16, true, NULL};
     const size_t x_bytes = 2 * 20 * 24 * sizeof(float);
     struct gpt2_memory two = memory_of(config, run);
     config.layers = 20;
@@ -162,7 +162,7 @@ static void test_growth_with_vocabulary(void)
 {
     struct gpt2_config config = {
         .max_t = 1024, .vocab = 1000, .layers = 2, .heads = 4, .channels = 64};
-    struct gpt2_run run = {8, 1024, DTYPE_FLOAT32, DTYPE_FLOAT32, true};
+    struct gpt2_run run = {8, 1024, DTYPE_FLOAT32, DTYPE_FLOAT32, true, NULL};
     struct gpt2_memory small = memory_of(config, run);
     const size_t rows = 8 * 1024, most = (16 << 20) + 64 * (12 * 64 + 13) * sizeof(float);
     const int vocabs[] = {5000, 50257, 500000, 5000000};
@@ -182,7 +182,7 @@ static void test_models_that_fit_nowhere(void)
 {
     struct gpt2_config config = {
         .max_t = 1024, .vocab = 50257, .layers = 125, .heads = 64, .channels = 8192};
-    struct gpt2_run run = {32, 1024, DTYPE_FLOAT16, DTYPE_FLOAT16, true};
+    struct gpt2_run run = {32, 1024, DTYPE_FLOAT16, DTYPE_FLOAT16, true, NULL};
     struct gpt2_memory memory = memory_of(config, run);
     CHECK(memory.checkpoints == 125ull * 32 * 1024 * 8192 * 4);
     CHECK(memory.workspace >

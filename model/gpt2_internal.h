@@ -1,0 +1,71 @@
+/* gpt2_internal: what gpt2.c (the passes) and gpt2_open.c (what is held, and where) share. */
+#ifndef MODEL_GPT2_INTERNAL_H
+#define MODEL_GPT2_INTERNAL_H
+
+#include <assert.h>
+
+#include "model/block.h"
+#include "model/gpt2.h"
+#include "model/ops.h"
+#include "model/tensor_parallel.h"
+#include "model/unit.h"
+
+struct gpt2 {
+    const struct params *params;
+    struct model_hooks hooks;
+    struct gpt2_run run;
+    struct device *device;
+    struct ops_context context;
+    struct span activations, checkpoints, workspace;
+
+    /* Of the last forward; tensors are of the context's compute dtype. */
+    const int32_t *tokens, *targets; /* where operations read them; see place_ids() */
+    double loss;                     /* on the host; the stream writes it */
+    struct event *loss_there;        /* passed when it has; NULL where nothing is queued */
+    struct block_shape shape;
+    void *inputs;        /* (rows, C) of each block; see block_input() */
+    void *blocks;        /* activations of the first block */
+    size_t block_stride; /* bytes from there to the next block's; 0: blocks share them */
+    void *x;             /* (rows, C) output of the last block */
+    void *norm;          /* (rows, C) */
+    float *norm_mean, *norm_rstd;
+    float *head_max, *head_sum, *head_target; /* (rows) each; sum and target lie together */
+    float *head_lse;                          /* (rows) */
+    int32_t *ids;                             /* (2, rows): copies of tokens and targets */
+    void *d_x;                                /* (rows, C) */
+    struct block_workspace work;
+    void *logits; /* head_scratch_bytes() of the largest block of rows */
+    struct unit_room room;
+};
+
+/* Places everything for (batch, t) and tells how much there is of each kind. Before the memory is
+ * there, only tells. */
+struct gpt2_memory gpt2_place(struct gpt2 *model, int batch, int t);
+
+/* Waits for what is queued. errors: of the operations, and of all else on the stream. */
+MUST_CHECK enum status gpt2_synchronize(struct gpt2 *model);
+
+/* The part of an embedding unit's rows that is held here. weights: (rows, C) of it, or NULL. */
+static inline struct head_rows gpt2_rows_of_unit(
+    const struct gpt2 *model, int unit, const void *weights)
+{
+    const struct param *param =
+        &model->params->param[unit]; /* these units come first, of one tensor each */
+    assert(param->unit == unit && unit < model->params->embedding_units);
+    struct tensor_slice slice = tensor_slice(&model->hooks, param->rows);
+    return (struct head_rows){param->first_row + slice.begin, slice.count, weights};
+}
+
+/* Hooks carry the inputs of blocks away, so that they need not stay here. */
+static inline bool gpt2_inputs_are_carried(const struct gpt2 *model)
+{
+    return model->run.recompute && model->hooks.act_save != NULL;
+}
+
+/* Tokens and targets come from the host; where operations cannot read them, they are copied. */
+static inline bool gpt2_ids_are_copied(const struct gpt2 *model)
+{
+    return model->context.ops->queued;
+}
+
+#endif

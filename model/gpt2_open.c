@@ -1,0 +1,235 @@
+/* gpt2_open: what a model holds and where each tensor of a pass lies in it.
+ *
+ * Invariants: what is predicted is what is held (I4): one walk both counts and places; I6: workspace
+ * does not depend on L, and with recomputation activations do not either.
+ *
+ * Per row of B·T:
+ *
+ *   activations   block inputs L × C | L × a block's | x (C) | n (C) | mean rstd
+ *                 | max sum target lse
+ *   workspace     dx (C), the loss in forward | narrow, also dn
+ *                 | wide, scores of attention  or  logits of a tile
+ *                 and, of the largest unit, where another dtype is lent: weights as they are
+ *                 computed with, gradients as float32
+ *
+ * With recomputation there is one set of a block's activations, and block inputs are checkpoints;
+ * where hooks carry them away there is one more x, and block inputs take turns in the two.
+ */
+#include <stdlib.h>
+
+#include "model/gpt2_internal.h"
+#include "verbs/log.h"
+
+/* Hands out 64-byte aligned pieces; `base` NULL only counts. */
+static void *take(struct span memory, size_t *used, size_t elements, enum dtype dtype)
+{
+    void *piece = memory.ptr == NULL ? NULL : (char *)memory.ptr + *used;
+    *used += (elements * dtype_bytes(dtype) + 63) / 64 * 64;
+    return piece;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static void set_shape(struct gpt2 *model, int batch, int t)
+{
+    const struct gpt2_config *config = &model->params->config;
+    struct block_shape *shape = &model->shape;
+    shape->batch = (size_t)batch;
+    shape->t = (size_t)t;
+    shape->rows = shape->batch * shape->t;
+    shape->channels = (size_t)config->channels;
+    shape->heads = tensor_slice(&model->hooks, (size_t)config->heads).count;
+    shape->head_cols = shape->channels / (size_t)config->heads;
+    shape->width = shape->heads * shape->head_cols;
+    shape->hidden = tensor_slice(&model->hooks, 4 * shape->channels).count;
+}
+
+/* Elements of the largest unit, as it is held here. */
+static size_t largest_unit(const struct gpt2 *model)
+{
+    const struct params *params = model->params;
+    size_t largest =
+        larger(block_tensor_elements(&model->shape), params->unit_elements[params->positions_unit]);
+    for (int u = 0; u < params->embedding_units; u++)
+        largest = larger(largest, gpt2_rows_of_unit(model, u, NULL).count * model->shape.channels);
+    return larger(largest, params->unit_elements[params->final_norm_unit]);
+}
+
+static size_t place_activations(struct gpt2 *model)
+{
+    size_t rows = model->shape.rows, channels = model->shape.channels, used = 0;
+    size_t layers = (size_t)model->params->config.layers;
+    enum dtype compute = model->context.compute;
+    struct span base = model->activations;
+    bool recompute = model->run.recompute;
+    model->inputs = model->checkpoints.ptr;
+    if (gpt2_inputs_are_carried(model)) model->inputs = take(base, &used, rows * channels, compute);
+    if (!recompute) model->inputs = take(base, &used, layers * rows * channels, compute);
+    size_t block = block_activation_bytes(&model->shape, compute);
+    model->block_stride = recompute ? 0 : block;
+    model->blocks = take(base, &used, recompute ? block : layers * block, DTYPE_UINT8);
+    model->x = take(base, &used, rows * channels, compute);
+    model->norm = take(base, &used, rows * channels, compute);
+    model->norm_mean = take(base, &used, rows, DTYPE_FLOAT32);
+    model->norm_rstd = take(base, &used, rows, DTYPE_FLOAT32);
+    model->head_max = take(base, &used, rows, DTYPE_FLOAT32);
+    model->head_sum = take(base, &used, 2 * rows, DTYPE_FLOAT32);
+    model->head_target = model->head_sum == NULL ? NULL : model->head_sum + rows;
+    model->head_lse = take(base, &used, rows, DTYPE_FLOAT32);
+    model->ids = take(base, &used, gpt2_ids_are_copied(model) ? 2 * rows : 0, DTYPE_INT32);
+    return used;
+}
+
+/* Bytes of logits of the largest block of vocabulary rows. */
+static size_t largest_logits(const struct gpt2 *model)
+{
+    const struct ops_context *context = &model->context;
+    const struct block_shape *shape = &model->shape;
+    size_t largest = 0;
+    for (int u = 0; u < model->params->embedding_units; u++)
+        largest = larger(
+            largest, context->ops->head_scratch_bytes(gpt2_rows_of_unit(model, u, NULL).count,
+                         shape->rows, shape->channels, context->compute));
+    return largest;
+}
+
+/* Bytes of scratch of the operations that are given none. */
+static size_t other_scratch(const struct gpt2 *model)
+{
+    const struct block_shape *shape = &model->shape;
+    struct ops_limits limits = {.rows = shape->rows,
+        .cols = larger(shape->channels, larger(shape->hidden, 3 * shape->width)),
+        .positions = shape->t};
+    for (int u = 0; u < model->params->embedding_units; u++)
+        limits.weight_rows = larger(limits.weight_rows, gpt2_rows_of_unit(model, u, NULL).count);
+    return model->context.ops->scratch_bytes(&limits, model->context.compute);
+}
+
+static size_t place_workspace(struct gpt2 *model)
+{
+    const struct block_shape *shape = &model->shape;
+    struct ops_context *context = &model->context;
+    size_t rows = shape->rows, channels = shape->channels, used = 0, unit = largest_unit(model);
+    enum dtype compute = context->compute;
+    struct span base = model->workspace;
+    const struct gpt2_run *run = &model->run;
+    model->room =
+        (struct unit_room){&model->hooks, context, run->weights, run->gradients, NULL, NULL};
+    if (run->weights != compute) model->room.weights = take(base, &used, unit, compute);
+    if (run->gradients != DTYPE_FLOAT32)
+        model->room.gradients = take(base, &used, unit, DTYPE_FLOAT32);
+    model->d_x = take(base, &used, rows * channels, compute);
+    model->work.narrow = take(base, &used, rows * larger(channels, shape->width), compute);
+    context->scratch = take(base, &used, other_scratch(model), DTYPE_UINT8);
+    size_t head_used =
+        used; /* the head's logits lie where blocks have theirs, which is later in backward */
+    size_t wide = rows * larger(shape->hidden, 3 * shape->width);
+    model->work.wide = take(base, &used, wide, compute);
+    size_t scores = context->ops->attention_scratch_bytes(
+        shape->batch, shape->t, shape->heads, shape->head_cols, compute);
+    model->work.scores = take(base, &used, scores, DTYPE_UINT8);
+    model->logits = take(base, &head_used, largest_logits(model), DTYPE_UINT8);
+    return larger(used, head_used);
+}
+
+struct gpt2_memory gpt2_place(struct gpt2 *model, int batch, int t)
+{
+    set_shape(model, batch, t);
+    size_t checkpoints = 0;
+    if (model->run.recompute && !gpt2_inputs_are_carried(model))
+        checkpoints =
+            (size_t)model->params->config.layers * model->shape.rows * model->shape.channels;
+    return (struct gpt2_memory){
+        .activations = place_activations(model),
+        .checkpoints = ops_bytes(checkpoints, &model->context),
+        .workspace = place_workspace(model),
+    };
+}
+
+/* How operations are called; where is told when the memory is there. */
+static struct ops_context context_of(const struct gpt2_run *run, struct device *device)
+{
+    const struct model_ops *ops = model_ops_of(device);
+    return (struct ops_context){
+        .ops = ops, .device = device, .stream = run->stream, .compute = ops->compute(run->weights)};
+}
+
+struct gpt2_memory gpt2_memory(
+    const struct params *params, const struct gpt2_run *run, struct device *device)
+{
+    struct gpt2 model = {.params = params, .run = *run, .context = context_of(run, device)};
+    return gpt2_place(&model, run->batch, run->t);
+}
+
+static bool is_held(enum dtype dtype)
+{
+    return dtype == DTYPE_FLOAT32 || dtype == DTYPE_BFLOAT16 || dtype == DTYPE_FLOAT16;
+}
+
+static enum status check_run(
+    const struct gpt2_run *run, const struct params *params, const struct model_hooks *hooks)
+{
+    if (run->batch < 1 || run->t < 1)
+        return FAIL(STATUS_INVALID, "model: batch %d of %d tokens; expected at least 1 of 1",
+            run->batch, run->t);
+    if (run->t > params->config.max_t)
+        return FAIL(STATUS_INVALID,
+            "model: sequences of %d tokens; this model has positions for %d: use shorter ones",
+            run->t, params->config.max_t);
+    if (!is_held(run->weights) || !is_held(run->gradients))
+        return FAIL(STATUS_INVALID,
+            "model: weights of %s, gradients of %s; expected float32, bfloat16 or float16",
+            dtype_name(run->weights), dtype_name(run->gradients));
+    if (hooks->enter == NULL)
+        return FAIL(STATUS_INVALID, "model: hooks lack enter(), which is required");
+    if ((hooks->act_save == NULL) != (hooks->act_load == NULL))
+        return FAIL(STATUS_INVALID,
+            "model: hooks have one of act_save() and act_load(); expected both or neither");
+    return STATUS_OK;
+}
+
+enum status gpt2_open(struct gpt2 **model, const struct params *params,
+    const struct model_hooks *hooks, const struct gpt2_run *run, struct device *device)
+{
+    *model = NULL;
+    TRY(check_run(run, params, hooks));
+    struct gpt2 *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return FAIL(STATUS_SYSTEM, "no memory for a model's record of %zu bytes", sizeof *made);
+    made->params = params;
+    made->hooks = *hooks;
+    made->run = *run;
+    made->device = device;
+    made->context = context_of(run, device);
+    assert(made->context.ops->queued == (run->stream != NULL));
+
+    enum status status;
+    struct gpt2_memory memory = gpt2_place(made, run->batch, run->t);
+    TRY_GOTO(memory_alloc(&made->activations, memory.activations, MEMORY_ACTIVATIONS, device));
+    TRY_GOTO(memory_alloc(&made->checkpoints, memory.checkpoints, MEMORY_CHECKPOINTS, device));
+    TRY_GOTO(memory_alloc(&made->workspace, memory.workspace, MEMORY_WORKSPACE, device));
+    if (run->stream != NULL) TRY_GOTO(event_open(&made->loss_there, device));
+    gpt2_place(made, run->batch, run->t);
+    TRY_GOTO(made->context.ops->open(&made->context));
+    *model = made;
+    return STATUS_OK;
+fail:
+    gpt2_close(made);
+    return status;
+}
+
+void gpt2_close(struct gpt2 *model)
+{
+    if (model == NULL) return;
+    if (gpt2_synchronize(model) != STATUS_OK)
+        LOG_WARN("model", "closed after a failure: %s", status_text());
+    model->context.ops->close(&model->context);
+    event_close(model->loss_there, model->device);
+    memory_free(&model->activations, MEMORY_ACTIVATIONS, model->device);
+    memory_free(&model->checkpoints, MEMORY_CHECKPOINTS, model->device);
+    memory_free(&model->workspace, MEMORY_WORKSPACE, model->device);
+    free(model);
+}
