@@ -5,6 +5,7 @@
  *   mode bit 0   the offer's size and nonce are put right; bit 1: the segment is shorter than it should be
  *   bit 2        the bell's place is the segment itself, else nowhere
  */
+#include "verbs/edge_segment.c"
 #include "verbs/edge_shm.c"
 
 #include "tests/fuzz/fuzz.h"
@@ -17,7 +18,7 @@ static int make_segment(size_t bytes, struct fuzz_input *input)
     int fd = memfd_create("fuzz", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) abort();
     /* The pages that matter begin with what the input has for them, 80 bytes each. */
-    for (size_t at = 0; at < bytes && input->bytes > 0; at += PAGE) {
+    for (size_t at = 0; at < bytes && input->bytes > 0; at += SEGMENT_PAGE) {
         unsigned char page[80];
         fuzz_take(page, sizeof page, input);
         size_t part = bytes - at < sizeof page ? bytes - at : sizeof page;
@@ -52,15 +53,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct shm_offer offer;
     fuzz_take(&offer, sizeof offer, &input);
     size_t right = segment_bytes(&edge.config);
-    int fd = make_segment(mode & 2 ? right - PAGE : right, &input);
+    int fd = make_segment(mode & 2 ? right - SEGMENT_PAGE : right, &input);
     if (mode & 1) {
         struct segment_head head;
         if (pread(fd, &head, sizeof head, 0) != (ssize_t)sizeof head) abort();
-        offer.nonce = head.nonce;
-        offer.bytes = right;
+        offer.segment.nonce = head.nonce;
+        offer.segment.bytes = right;
     }
-    offer.pid = getpid(); /* a path of this process's own: only the number of the descriptor may lie */
-    offer.fd = fd;
+    offer.segment.pid = getpid(); /* a path of this process's own: only the number of the descriptor may lie */
+    offer.segment.fd = fd;
     offer.bell.pid = offer.bell.pid != 0 ? getpid() : 0;
     offer.bell.fd = mode & 4 ? fd : -1;
     memcpy(edge.peer_offer.bytes, &offer, sizeof offer);
