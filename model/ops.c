@@ -3,12 +3,12 @@
 
 const struct model_ops *model_ops_of(const struct device *device)
 {
-    (void)device; /* no device has a table of its own yet */
-    return &model_ops_host;
+    const struct model_ops *table = device_table(device, PLUGIN_MODEL);
+    return table == NULL ? &model_ops_host : table;
 }
 
 struct span ops_span(const void *ptr, size_t bytes, const struct ops_context *context)
 {
     const struct device *device = context->device;
-    return (struct span){(void *)(uintptr_t)ptr, bytes, device->ops->kind, device->index};
+    return (struct span){(void *)(uintptr_t)ptr, bytes, device_kind(device), device->index};
 }
