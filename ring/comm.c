@@ -172,6 +172,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
         return FAIL(STATUS_SYSTEM, "transport %s cannot work here: %s; use --transport tcp", comm->transport->name, why);
 
     TRY(bootstrap_all_gather(all, sizeof *all, comm->bootstrap));
+    for (int r = 0; r < comm->nranks; r++) all[r].transport[sizeof all[r].transport - 1] = 0; /* a text, whatever was sent */
     TRY(check_agreement(all, comm->nranks));
     comm->id = all[0].id << 8; /* the low byte tells channels apart */
     for (int r = 0; r < comm->nranks; r++) {

@@ -206,6 +206,9 @@ static enum status take_record(struct operation *operation, int peer, bool *move
     TRY(operation_check_slice(operation, peer, record.tag, bytes, fits ? bytes : missing));
     const unsigned char *data;
     TRY(region_view_find(&data, reference, bytes, operation->comm->views[peer]));
+    if ((uintptr_t)data % window_element_bytes(operation) != 0)
+        return FAIL(STATUS_DATA, "rank %d refers to data at %llx of its memory, expected a multiple of %zu",
+            comm_name(operation->comm, peer), (unsigned long long)reference, window_element_bytes(operation));
     if (result) {
         from->result = data;
         from->result_left = bytes;

@@ -229,11 +229,12 @@ struct region_view {
     } regions[ENTRIES];
 };
 
+/* The number may have become another file's, or never have been a region's: whatever it is, opening it must not wait. */
 static int open_of(const struct region_offer *offer, int64_t fd)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)offer->pid, (long long)fd);
-    return open(path, O_RDONLY | O_CLOEXEC);
+    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 }
 
 static enum status owner_is_gone(const struct region_offer *offer)
@@ -296,7 +297,7 @@ static enum status view_map(struct region_view *view, int i)
     const struct book_entry *entry = &view->page->entries[i];
     uint64_t id = __atomic_load_n(&entry->id, __ATOMIC_ACQUIRE);
     if (id == 0) return FAIL(STATUS_DATA, "process %lld refers to a region that it has freed", (long long)view->offer.pid);
-    size_t bytes = entry->bytes;
+    size_t bytes = __atomic_load_n(&entry->bytes, __ATOMIC_RELAXED); /* once: what is checked is what is used */
     int fd = open_of(&view->offer, entry->fd);
     struct stat file = {0};
     void *map = MAP_FAILED;

@@ -146,6 +146,27 @@ def executor():
     write("ring_executor", "takes_back", bytes([1, 0, 8, 0, 6, 0, 4, 0, 3, 18, 3, 0, 0, 0, 18, 3, 0, 0, 200, 0, 0]) * 3)
 
 
+def window():
+    def say(edge, what, where, *words):  # edges 4 and 5 are those from ranks 1 and 2
+        return bytes([0, edge, what, where]) + b"".join(words)
+
+    right = b"\0"
+    for kind in range(4):
+        for flags in range(4):
+            start = bytes([1, kind, 8, 0, flags, 1, 200, 3])
+            turn = b"".join(say(edge, what, where, right, right) + bytes([0, edge - 3, 4])
+                            for what in (0, 128) for where in (0, 1) for edge in (4, 5))
+            write("ring_window", "honest%d_%d" % (kind, flags), start + turn * 8)
+    start = bytes([1, 0, 8, 0, 0, 1, 200, 3])
+    write("ring_window", "named_pipe", start + bytes([0, 4, 13]) + right * 3 + say(4, 0, 0, right, b"\377" + struct.pack("<Q", 2 << 48 | 2 << 40)))
+    write("ring_window", "too_many_bytes", start + say(4, 0, 0, b"\310\377\377", right) * 4)
+    write("ring_window", "beyond_region", start + say(4, 0, 0, right, b"\377" + struct.pack("<Q", 2 << 48 | 1 << 40 | 102390)))
+    write("ring_window", "misaligned", start + say(4, 0, 0, right, b"\377" + struct.pack("<Q", 2 << 48 | 1 << 40 | 1))
+          + say(5, 0, 0, right, right))
+    write("ring_window", "gave_up", start + bytes([0, 4, 135]) + say(4, 0, 0, right, right) * 4)
+    write("ring_window", "counters_run_ahead", start + bytes([1, 1, 3, 255] + [255] * 8 + [4, 2, 255] + [128] * 8) * 4)
+
+
 def manifest():
     write("checkpoint_manifest", "honest", b"\1")
     for place in (2, 40, 300, 700, 900, 1000):
@@ -191,5 +212,5 @@ def tunables():
     write("tunables", "interface", variables((7, b"lo")))
 
 
-for make in (hub, member, join, tcp, shm, tokens, executor, manifest, launch, tunables):
+for make in (hub, member, join, tcp, shm, tokens, executor, window, manifest, launch, tunables):
     make()
