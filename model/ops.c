@@ -3,8 +3,9 @@
 
 const struct model_ops *model_ops_of(const struct device *device)
 {
-    const struct model_ops *table = device_table(device, PLUGIN_MODEL);
-    return table == NULL ? &model_ops_host : table;
+    const struct model_ops *own = device == NULL ? NULL : device_table(device, PLUGIN_MODEL);
+    bool is_host = device == NULL || device_kind(device) == MEMORY_HOST;
+    return own == NULL && is_host ? &model_ops_host : own;
 }
 
 struct span ops_span(const void *ptr, size_t bytes, const struct ops_context *context)

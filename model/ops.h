@@ -227,7 +227,7 @@ static inline void *ops_at(const void *base, size_t index, const struct ops_cont
 
 extern const struct model_ops model_ops_host;
 
-/* The table of a device; NULL: the host's. */
+/* The table of a device; device NULL: the host's. NULL: its module was built without one. */
 const struct model_ops *model_ops_of(const struct device *device);
 
 /* Memory of the context's device. */

@@ -8,8 +8,16 @@
 #ifndef OPTIM_ADAM_H
 #define OPTIM_ADAM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "verbs/device.h"
+#include "verbs/dtype.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 struct adam_config {
     float beta1, beta2, epsilon;
@@ -24,4 +32,70 @@ struct adam_config adam_config_default(void);
 void adam_step(float *weights, float *m, float *v, const float *gradients, size_t count, float lr,
     float gradient_scale, float decay, uint64_t t, const struct adam_config *config);
 
+/* ---- on any device ---- */
+
+struct adam_ops;
+
+/* Where the operations below run. */
+struct adam_context {
+    const struct adam_ops *ops;
+    struct device *device;
+    struct stream *stream; /* that operations are queued on; NULL where !ops->queued */
+    void *scratch;         /* ops->scratch_bytes of the device's memory; one stream's at a time */
+};
+
+/* count elements of everything; no overlap. */
+struct adam_range {
+    float *weights, *m, *v; /* in place */
+    const void *gradients;
+    enum dtype gradients_dtype; /* float32, bfloat16 or float16 */
+    void *lent;                 /* = round(weights); NULL: not wanted */
+    enum dtype lent_dtype;      /* bfloat16 or float16 */
+    size_t count;
+};
+
+struct adam_update {
+    float lr;
+    float gradient_scale; /* multiplies gradients first */
+    float decay;          /* weight_decay of the config, or 0 */
+    uint64_t t;           /* from 1 */
+    struct adam_config config;
+};
+
+/* What a device brings: on ranges of numbers of its memory, at any address that the dtype allows.
+ * Queued on context->stream, and the calls return; what goes wrong is the stream's failure. On the
+ * host there is no stream, and all is done on return. Threads: any, one at a time per stream. All
+ * members are required. Element-wise operations have the host's bits. */
+struct adam_ops {
+    const char *name; /* "host" */
+    bool queued;
+    size_t scratch_bytes; /* a constant */
+
+    /* adam_step() of float32(gradients), and the rounded weights with it. */
+    void (*step)(const struct adam_range *range, const struct adam_update *update,
+        const struct adam_context *context);
+
+    /* out (count) of dtype = round(in); dtype is bfloat16 or float16. */
+    void (*narrow)(void *out, const float *in, enum dtype dtype, size_t count,
+        const struct adam_context *context);
+
+    /* sum (count) = round(float32(sum) + float32(x)), both of dtype, float32 among them. */
+    void (*add)(void *sum, const void *x, enum dtype dtype, size_t count,
+        const struct adam_context *context);
+
+    /* *sum = Σ x² of x (count) of dtype, float32 among them, in double and in an order that count
+     * alone decides; not finite where x is not. count may be 0. sum: host memory, pinned where the
+     * device is not the host. */
+    void (*squares)(double *sum, const void *x, enum dtype dtype, size_t count,
+        const struct adam_context *context);
+};
+
+extern const struct adam_ops adam_ops_host;
+
+/* The table of a device; device NULL: the host's. NULL: its module was built without one. */
+const struct adam_ops *adam_ops_of(const struct device *device);
+
+#ifdef __cplusplus
+}
+#endif
 #endif

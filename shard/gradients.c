@@ -2,10 +2,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "optim/norm.h"
 #include "shard/stage.h"
 #include "verbs/clock.h"
-#include "verbs/clones.h"
 
 /* ---- buffers ---- */
 
@@ -82,8 +80,7 @@ static enum status give_buffer(struct stage *stage)
     return STATUS_OK;
 }
 
-enum status gradients_lend(
-    struct span *gradients, int unit, enum unit_use use, struct stage *stage)
+enum status gradients_lend(struct span *gradients, int unit, enum unit_use use, struct stage *stage)
 {
     const struct stage_config *config = &stage->config;
     bool input_part = use == UNIT_BACKWARD_GRAD && unit < config->params->embedding_units;
@@ -93,8 +90,7 @@ enum status gradients_lend(
         *gradients = span_part(buffer_unit(unit, stage), 0, bytes);
         return STATUS_OK;
     }
-    struct span whole =
-        stage_unit(stage->gradients, KEEP_ALL, config->gradient_dtype, unit, stage);
+    struct span whole = stage_unit(stage->gradients, KEEP_ALL, config->gradient_dtype, unit, stage);
     *gradients = span_part(whole, 0, bytes);
     return STATUS_OK;
 }
@@ -106,33 +102,13 @@ struct add_arguments {
     const void *from;
     size_t count;
     enum dtype dtype;
+    struct adam_context context;
 };
-
-VECTOR_CLONES static void add_float32(float *restrict to, const float *restrict from, size_t count)
-{
-    for (size_t i = 0; i < count; i++) to[i] += from[i];
-}
-
-VECTOR_CLONES static void add_bfloat16(
-    uint16_t *restrict to, const uint16_t *restrict from, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        to[i] = float32_to_bfloat16(bfloat16_to_float32(to[i]) + bfloat16_to_float32(from[i]));
-}
-
-VECTOR_CLONES static void add_float16(
-    uint16_t *restrict to, const uint16_t *restrict from, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        to[i] = float32_to_float16(float16_to_float32(to[i]) + float16_to_float32(from[i]));
-}
 
 static enum status run_add(void *arguments)
 {
     const struct add_arguments *sum = arguments;
-    if (sum->dtype == DTYPE_FLOAT32) add_float32(sum->to, sum->from, sum->count);
-    else if (sum->dtype == DTYPE_BFLOAT16) add_bfloat16(sum->to, sum->from, sum->count);
-    else add_float16(sum->to, sum->from, sum->count);
+    sum->context.ops->add(sum->to, sum->from, sum->dtype, sum->count, &sum->context);
     return STATUS_OK;
 }
 
@@ -150,7 +126,7 @@ static enum status add_buffer(struct span to, size_t offset_bytes, struct stage 
 {
     enum dtype dtype = stage->config.gradient_dtype;
     char *from = (char *)stage->lent.buffer[stage->lent.turn].ptr + offset_bytes;
-    struct add_arguments sum = {to.ptr, from, to.bytes / dtype_bytes(dtype), dtype};
+    struct add_arguments sum = {to.ptr, from, to.bytes / dtype_bytes(dtype), dtype, stage->adam};
     TRY(stream_call(stage->stream, run_add, &sum, sizeof sum, stage->config.device));
     return give_buffer(stage);
 }
@@ -188,21 +164,12 @@ enum status gradients_reduce_scatter(int unit, struct stage *stage)
 
 /* ---- the norm ---- */
 
-#define WIDE_ELEMENTS 2048
-
 double gradients_owned_squares(int unit, const struct stage *stage)
 {
     enum dtype dtype = stage->config.gradient_dtype;
     struct layout_range owned = layout_owned(stage->config.layout, unit, stage->config.rank);
     struct span own = stage_owned(stage->gradients, stage->keeps.gradients, dtype, unit, stage);
-    if (dtype == DTYPE_FLOAT32) return norm_sum_of_squares(own.ptr, owned.count);
-    double sum = 0.0;
-    float wide[WIDE_ELEMENTS];
-    for (size_t begin = 0; begin < owned.count; begin += WIDE_ELEMENTS) {
-        size_t count =
-            owned.count - begin < WIDE_ELEMENTS ? owned.count - begin : WIDE_ELEMENTS;
-        stage_widen(wide, (const uint16_t *)own.ptr + begin, dtype, count);
-        sum += norm_sum_of_squares(wide, count);
-    }
+    double sum;
+    stage->adam.ops->squares(&sum, own.ptr, dtype, owned.count, &stage->adam);
     return sum;
 }

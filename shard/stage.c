@@ -73,8 +73,7 @@ struct span stage_owned(
 static struct layout_range kept_range(int unit, const struct stage *stage)
 {
     const struct layout *layout = stage->config.layout;
-    if (stage->keeps.optimizer == KEEP_SHARD)
-        return layout_owned(layout, unit, stage->config.rank);
+    if (stage->keeps.optimizer == KEEP_SHARD) return layout_owned(layout, unit, stage->config.rank);
     return (struct layout_range){0, layout->unit[unit].elements};
 }
 
@@ -136,8 +135,7 @@ static enum status open_events(struct stage *stage)
     stage->published = calloc(units, sizeof *stage->published);
     if (stage->published == NULL)
         return FAIL(STATUS_SYSTEM, "no memory for the events of %zu units", units);
-    for (size_t u = 0; u < units; u++)
-        TRY(event_open(&stage->published[u], stage->config.device));
+    for (size_t u = 0; u < units; u++) TRY(event_open(&stage->published[u], stage->config.device));
     return STATUS_OK;
 }
 
@@ -149,6 +147,8 @@ enum status stage_open(struct stage **out, const struct stage_config *config)
     enum status status;
     stage->config = *config;
     stage->keeps = stage_keeps(config);
+    stage->adam =
+        (struct adam_context){.ops = adam_ops_of(config->device), .device = config->device};
     assert(ring_comm_nranks(config->group) == config->layout->nranks);
     enum reduce_dtype reduce = stage_reduce_dtype(config);
     ring_comm_set_reduce_dtype(config->group, reduce);
@@ -161,8 +161,7 @@ enum status stage_open(struct stage **out, const struct stage_config *config)
     for (int u = 0; u < config->layout->unit_count; u++) {
         struct stage_part part = stage_part(stage, u, STAGE_WEIGHTS);
         if (part.count > 0)
-            params_initialize(
-                part.values, config->params, u, part.begin, part.count, config->seed);
+            params_initialize(part.values, config->params, u, part.begin, part.count, config->seed);
     }
     *out = stage;
     return STATUS_OK;
@@ -224,8 +223,7 @@ enum status stage_gather(double *all, size_t count, struct ring_comm *comm, stru
     size_t bytes = count * sizeof *all; /* the ring carries bits: a double is two int32 */
     struct span recv = span_host(all, bytes * (size_t)ring_comm_nranks(comm));
     struct span send = span_part(recv, bytes * (size_t)ring_comm_rank(comm), bytes);
-    return ring_all_gather(
-        recv, send, bytes / sizeof(int32_t), DTYPE_INT32, comm, stage->stream);
+    return ring_all_gather(recv, send, bytes / sizeof(int32_t), DTYPE_INT32, comm, stage->stream);
 }
 
 enum status stage_norm(double *norm, struct stage *stage)
@@ -278,41 +276,24 @@ enum status stage_await_weights(int unit, struct stage *stage)
 
 /* ---- AdamW ---- */
 
-#define WIDE_ELEMENTS 4096 /* 16-bit gradients are widened by this many */
-
-/* The master weights, or the weights themselves, have been written: elements [begin, begin + count) of
- * what the optimizer keeps are rounded to the dtype that is lent. */
-static void narrow_weights(size_t begin, size_t count, int unit, const struct stage *stage)
+/* Elements of what the optimizer keeps of a unit, from `begin` of them on. */
+static struct adam_range range_at(size_t begin, size_t count, int unit, const struct stage *stage)
 {
     const struct stage_config *config = &stage->config;
-    if (!has_master(config)) return;
-    uint16_t *to = kept_at(stage->weights, stage->keeps.weights, config->dtype, unit, stage);
-    stage_narrow(
-        to + begin, stage_part(stage, unit, STAGE_WEIGHTS).values + begin, config->dtype, count);
-}
-
-/* A range of one tensor; begin counts from the first element that the optimizer keeps. */
-static void update_range(size_t begin, size_t count, float decay, int unit,
-    const struct stage_step *step, const struct stage *stage)
-{
-    const struct stage_config *config = &stage->config;
-    enum dtype dtype = config->gradient_dtype;
-    float *w = stage_part(stage, unit, STAGE_WEIGHTS).values + begin;
-    float *m = stage_part(stage, unit, STAGE_M).values + begin;
-    float *v = stage_part(stage, unit, STAGE_V).values + begin;
-    const void *gradients = kept_at(stage->gradients, stage->keeps.gradients, dtype, unit, stage);
-    if (dtype == DTYPE_FLOAT32) {
-        adam_step(w, m, v, (const float *)gradients + begin, count, step->lr,
-            step->gradient_scale, decay, step->t, &config->adam);
-        return;
-    }
-    float wide[WIDE_ELEMENTS];
-    for (size_t i = 0; i < count; i += WIDE_ELEMENTS) {
-        size_t piece = count - i < WIDE_ELEMENTS ? count - i : WIDE_ELEMENTS;
-        stage_widen(wide, (const uint16_t *)gradients + begin + i, dtype, piece);
-        adam_step(w + i, m + i, v + i, wide, piece, step->lr, step->gradient_scale, decay,
-            step->t, &config->adam);
-    }
+    const struct stage_keeps *keeps = &stage->keeps;
+    const char *gradients =
+        kept_at(stage->gradients, keeps->gradients, config->gradient_dtype, unit, stage);
+    char *lent = kept_at(stage->weights, keeps->weights, config->dtype, unit, stage);
+    return (struct adam_range){
+        .weights = stage_part(stage, unit, STAGE_WEIGHTS).values + begin,
+        .m = stage_part(stage, unit, STAGE_M).values + begin,
+        .v = stage_part(stage, unit, STAGE_V).values + begin,
+        .gradients = gradients + begin * dtype_bytes(config->gradient_dtype),
+        .gradients_dtype = config->gradient_dtype,
+        .lent = has_master(config) ? lent + begin * dtype_bytes(config->dtype) : NULL,
+        .lent_dtype = config->dtype,
+        .count = count,
+    };
 }
 
 /* Tensor by tensor, since only matrices decay. */
@@ -327,8 +308,15 @@ static void update_unit(int unit, const struct stage_step *step, const struct st
         if (param->unit != unit || first >= end || last <= kept.begin) continue;
         first = first > kept.begin ? first : kept.begin;
         last = last < end ? last : end;
-        update_range(first - kept.begin, last - first,
-            param->decays ? stage->config.adam.weight_decay : 0.0f, unit, step, stage);
+        struct adam_range range = range_at(first - kept.begin, last - first, unit, stage);
+        const struct adam_update update = {
+            .lr = step->lr,
+            .gradient_scale = step->gradient_scale,
+            .decay = param->decays ? stage->config.adam.weight_decay : 0.0f,
+            .t = step->t,
+            .config = stage->config.adam,
+        };
+        stage->adam.ops->step(&range, &update, &stage->adam);
     }
 }
 
@@ -336,7 +324,6 @@ enum status stage_update(struct stage *stage, const struct stage_step *step)
 {
     for (int u = 0; u < stage->config.layout->unit_count; u++) {
         update_unit(u, step, stage);
-        narrow_weights(0, kept_range(u, stage).count, u, stage);
         TRY(stage->config.ops->publish(stage, u));
     }
     return STATUS_OK;
@@ -345,7 +332,10 @@ enum status stage_update(struct stage *stage, const struct stage_step *step)
 enum status stage_publish(struct stage *stage)
 {
     for (int u = 0; u < stage->config.layout->unit_count; u++) {
-        narrow_weights(0, kept_range(u, stage).count, u, stage);
+        struct adam_range range = range_at(0, kept_range(u, stage).count, u, stage);
+        if (range.lent != NULL)
+            stage->adam.ops->narrow(
+                range.lent, range.weights, range.lent_dtype, range.count, &stage->adam);
         TRY(stage->config.ops->publish(stage, u));
     }
     return stage_synchronize(stage);
@@ -358,8 +348,8 @@ void stage_predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct stage_conf
     struct stage_keeps keeps = stage_keeps(config);
     held[MEMORY_WEIGHTS] = kept_bytes(keeps.weights, config->dtype, config);
     held[MEMORY_GRADIENTS] = kept_bytes(keeps.gradients, config->gradient_dtype, config);
-    held[MEMORY_OPTIMIZER] = (has_master(config) ? 3 : 2) *
-                             kept_bytes(keeps.optimizer, DTYPE_FLOAT32, config);
+    held[MEMORY_OPTIMIZER] =
+        (has_master(config) ? 3 : 2) * kept_bytes(keeps.optimizer, DTYPE_FLOAT32, config);
     held[MEMORY_GATHERED] = gradients_predict_bytes(config) + gather_predict_bytes(config);
 }
 

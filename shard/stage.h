@@ -99,6 +99,7 @@ struct stage {
     struct stage_config config;
     struct stage_keeps keeps;      /* the table's, or gradients all by unsharded_accumulation */
     struct stream *stream;
+    struct adam_context adam;      /* operations on gradients and weights */
     struct span weights;           /* of config.dtype, as much as keeps says */
     struct span gradients;         /* of config.gradient_dtype */
     struct span master, m, v;      /* float32; master is empty when weights are float32 themselves */
@@ -195,10 +196,6 @@ struct span stage_owned(
 
 /* How units of the weights' dtype travel. */
 struct bucket stage_bucket(const struct stage_config *config);
-
-/* 16-bit values to float32 and back (narrow.c). */
-void stage_widen(float *to, const uint16_t *from, enum dtype dtype, size_t count);
-void stage_narrow(uint16_t *to, const float *from, enum dtype dtype, size_t count);
 
 /* The real elements of a unit's weights, kept whole. */
 struct span stage_whole_weights(int unit, const struct stage *stage);
