@@ -27,7 +27,7 @@ int show_most_steps(const struct show_options *show)
 struct plan_step show_step(const struct show_options *show, int rank, int i)
 {
     struct plan plan = show_plan(show, rank);
-    return i < plan.steps ? plan_step_at(&plan, i) : (struct plan_step){PRIMITIVE_NONE, -1, -1, 0};
+    return i < plan.steps ? plan_step_at(&plan, i) : (struct plan_step){PRIMITIVE_NONE, -1, -1, 0, -1};
 }
 
 /* Elements of a chunk, when the call's count is `count`: the whole buffer's of an all-reduce, else a

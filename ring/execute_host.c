@@ -159,6 +159,7 @@ static const unsigned char *sends_from(const struct operation *operation, enum p
     case PRIMITIVE_SEND: return reduce_scales(&operation->reduction) ? NULL : slice->in;
     case PRIMITIVE_COPY_SEND:
     case PRIMITIVE_RECV_COPY_SEND:
+    case PRIMITIVE_FORWARD:
     case PRIMITIVE_RECV_REDUCE_COPY_SEND: return slice->out;
     default: return NULL;
     }
@@ -193,6 +194,9 @@ static void primitive_run(const struct operation *operation, enum primitive prim
             if (slice->out != slice->wire) copy_plain(slice->out + at, slice->wire + at, bytes);
             if (send) copy_to_slot(operation, slice->slot + at, slice->out + at, bytes);
         }
+        break;
+    case PRIMITIVE_FORWARD:
+        if (send) copy_to_slot(operation, slice->slot, slice->out, slice->bytes);
         break;
     case PRIMITIVE_RECV_REDUCE_SEND: reduce_slice(operation, slice, false, true); break;
     case PRIMITIVE_RECV_REDUCE_COPY: reduce_slice(operation, slice, true, false); break;

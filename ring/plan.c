@@ -22,6 +22,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "ring/plan_two_level.h"
+
 /* c modulo n for -n ≤ c < 2n. */
 static int wrap(int c, int n) { return c < 0 ? c + n : c >= n ? c - n : c; }
 
@@ -32,7 +34,14 @@ static struct plan_step ring_step(enum primitive primitive, int n, int p, int ch
         .from = primitive_receives(primitive) ? wrap(p - 1, n) : -1,
         .to = primitive_sends(primitive) ? wrap(p + 1, n) : -1,
         .chunk = wrap(chunk, n),
+        .joins = -1,
     };
+}
+
+/* Between any two positions. */
+static struct plan_step direct_step(enum primitive primitive, int from, int to, int chunk)
+{
+    return (struct plan_step){.primitive = primitive, .from = from, .to = to, .chunk = chunk, .joins = -1};
 }
 
 static struct plan_step reduce_scatter_step(int n, int p, int i)
@@ -84,45 +93,45 @@ static struct plan_step reduce_step(int n, int p, int root)
 /* The root keeps its own chunk, then serves the positions behind it one after another. */
 static struct plan_step scatter_step(int n, int p, int root, int i)
 {
-    if (p != root) return (struct plan_step){PRIMITIVE_RECV, root, -1, p};
-    if (i == 0) return (struct plan_step){PRIMITIVE_COPY, -1, -1, p};
+    if (p != root) return direct_step(PRIMITIVE_RECV, root, -1, p);
+    if (i == 0) return direct_step(PRIMITIVE_COPY, -1, -1, p);
     int to = wrap(p + i, n);
-    return (struct plan_step){PRIMITIVE_SEND, -1, to, to};
+    return direct_step(PRIMITIVE_SEND, -1, to, to);
 }
 
 static struct plan_step gather_step(int n, int p, int root, int i)
 {
-    if (p != root) return (struct plan_step){PRIMITIVE_SEND, -1, root, p};
-    if (i == 0) return (struct plan_step){PRIMITIVE_COPY, -1, -1, p};
+    if (p != root) return direct_step(PRIMITIVE_SEND, -1, root, p);
+    if (i == 0) return direct_step(PRIMITIVE_COPY, -1, -1, p);
     int from = wrap(p + i, n);
-    return (struct plan_step){PRIMITIVE_RECV, from, -1, from};
+    return direct_step(PRIMITIVE_RECV, from, -1, from);
 }
 
 /* Position p's chunk c goes to position c, which keeps it as chunk p: in round j everyone sends j ahead and receives from j behind. */
 static struct plan_step all_to_all_step(int n, int p, int i)
 {
     int j = (i + 1) / 2, to = wrap(p + j, n), from = wrap(p - j, n);
-    if (i == 0) return (struct plan_step){PRIMITIVE_COPY, -1, -1, p};
-    if (i % 2 == 1) return (struct plan_step){PRIMITIVE_SEND, -1, to, to};
-    return (struct plan_step){PRIMITIVE_RECV, from, -1, from};
+    if (i == 0) return direct_step(PRIMITIVE_COPY, -1, -1, p);
+    if (i % 2 == 1) return direct_step(PRIMITIVE_SEND, -1, to, to);
+    return direct_step(PRIMITIVE_RECV, from, -1, from);
 }
 
 static const struct {
     const char *name;
-    bool rooted, reduces, on_ring, one_chunk;
+    bool rooted, reduces, on_ring, one_chunk, two_levels;
 } collectives[COLLECTIVE_COUNT] = {
-    /*                               name              rooted reduces on_ring one_chunk */
-    [COLLECTIVE_ALL_REDUCE] =     {"all_reduce",      false, true,  true,  false},
-    [COLLECTIVE_REDUCE_SCATTER] = {"reduce_scatter",  false, true,  true,  false},
-    [COLLECTIVE_ALL_GATHER] =     {"all_gather",      false, false, true,  false},
-    [COLLECTIVE_BROADCAST] =      {"broadcast",       true,  false, true,  true},
-    [COLLECTIVE_REDUCE] =         {"reduce",          true,  true,  true,  true},
-    [COLLECTIVE_SCATTER] =        {"scatter",         true,  false, false, false},
-    [COLLECTIVE_GATHER] =         {"gather",          true,  false, false, false},
-    [COLLECTIVE_ALL_TO_ALL] =     {"all_to_all",      false, false, false, false},
-    [COLLECTIVE_SEND] =           {"send",            true,  false, false, true},
-    [COLLECTIVE_RECV] =           {"recv",            true,  false, false, true},
-    [COLLECTIVE_BARRIER] =        {"barrier",         false, false, true,  false},
+    /*                             name              rooted reduces on_ring one_chunk two_levels */
+    [COLLECTIVE_ALL_REDUCE] =     {"all_reduce",     false, true,   true,   false,    true},
+    [COLLECTIVE_REDUCE_SCATTER] = {"reduce_scatter", false, true,   true,   false,    true},
+    [COLLECTIVE_ALL_GATHER] =     {"all_gather",     false, false,  true,   false,    true},
+    [COLLECTIVE_BROADCAST] =      {"broadcast",      true,  false,  true,   true,     false},
+    [COLLECTIVE_REDUCE] =         {"reduce",         true,  true,   true,   true,     true},
+    [COLLECTIVE_SCATTER] =        {"scatter",        true,  false,  false,  false,    false},
+    [COLLECTIVE_GATHER] =         {"gather",         true,  false,  false,  false,    false},
+    [COLLECTIVE_ALL_TO_ALL] =     {"all_to_all",     false, false,  false,  false,    false},
+    [COLLECTIVE_SEND] =           {"send",           true,  false,  false,  true,     false},
+    [COLLECTIVE_RECV] =           {"recv",           true,  false,  false,  true,     false},
+    [COLLECTIVE_BARRIER] =        {"barrier",        false, false,  true,   false,    true},
 };
 
 static int step_count(enum collective collective, int n, int p, int root)
@@ -154,16 +163,28 @@ struct plan plan_make(enum collective collective, int nranks, int position, int 
         .root = root,
         .steps = step_count(collective, nranks, position, root),
         .chunks = collective_chunks(collective, nranks),
+        .host_ranks = 1,
     };
+}
+
+struct plan plan_make_two_level(enum collective collective, int nranks, int host_ranks, int position, int root)
+{
+    struct plan plan = plan_make(collective, nranks, position, root);
+    if (host_ranks < 2 || host_ranks == nranks || !collectives[collective].two_levels) return plan;
+    assert(nranks % host_ranks == 0);
+    plan.host_ranks = host_ranks;
+    plan.steps = two_level_steps(&plan);
+    return plan;
 }
 
 struct plan_step plan_step_at(const struct plan *plan, int i)
 {
     int n = plan->nranks, p = plan->position;
     assert(i >= 0 && i < plan->steps);
-    if (plan->collective == COLLECTIVE_SEND) return (struct plan_step){PRIMITIVE_SEND, -1, plan->root, 0};
-    if (plan->collective == COLLECTIVE_RECV) return (struct plan_step){PRIMITIVE_RECV, plan->root, -1, 0};
-    if (n == 1) return (struct plan_step){PRIMITIVE_COPY, -1, -1, 0};
+    if (plan->host_ranks > 1) return two_level_step(plan, i);
+    if (plan->collective == COLLECTIVE_SEND) return direct_step(PRIMITIVE_SEND, -1, plan->root, 0);
+    if (plan->collective == COLLECTIVE_RECV) return direct_step(PRIMITIVE_RECV, plan->root, -1, 0);
+    if (n == 1) return direct_step(PRIMITIVE_COPY, -1, -1, 0);
     switch (plan->collective) {
     case COLLECTIVE_REDUCE_SCATTER: return reduce_scatter_step(n, p, i);
     case COLLECTIVE_ALL_GATHER: return all_gather_step(n, p, i);
@@ -188,6 +209,16 @@ int plan_chunks_sent(const struct plan *plan)
     return sent;
 }
 
+int plan_chunks_across(const struct plan *plan, int host_ranks)
+{
+    int sent = 0;
+    for (int i = 0; i < plan->steps; i++) {
+        int to = plan_step_at(plan, i).to;
+        sent += to >= 0 && to / host_ranks != plan->position / host_ranks;
+    }
+    return sent;
+}
+
 static const struct {
     const char *name;
     bool receives, sends;
@@ -201,6 +232,7 @@ static const struct {
     [PRIMITIVE_RECV_REDUCE_SEND] = {"recv_reduce_send", true, true},
     [PRIMITIVE_RECV_REDUCE_COPY] = {"recv_reduce_copy", true, false},
     [PRIMITIVE_RECV_REDUCE_COPY_SEND] = {"recv_reduce_copy_send", true, true},
+    [PRIMITIVE_FORWARD] = {"forward", false, true},
 };
 
 const char *primitive_name(enum primitive primitive) { return primitives[primitive].name; }
@@ -222,6 +254,7 @@ const char *collective_name(enum collective collective) { return collectives[col
 bool collective_is_rooted(enum collective collective) { return collectives[collective].rooted; }
 bool collective_is_reduction(enum collective collective) { return collectives[collective].reduces; }
 bool collective_is_on_ring(enum collective collective) { return collectives[collective].on_ring; }
+bool collective_has_two_levels(enum collective collective) { return collectives[collective].two_levels; }
 
 int collective_chunks(enum collective collective, int nranks) { return collectives[collective].one_chunk ? 1 : nranks; }
 

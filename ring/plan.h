@@ -9,6 +9,9 @@
  * and what step i of one position receives, step i−1 of its predecessor sent, so the order of sends on an edge is the order of
  * receives on it, however the buffer is sliced. Direct plans (scatter, gather, all_to_all, send, recv) use each edge in one
  * step only, so the order on it is that of the slices. Positions of a direct plan may have different numbers of steps.
+ *
+ * Where several hosts have several positions each, all_reduce, reduce_scatter, all_gather, reduce and barrier have a plan of two
+ * levels beside the flat one (plan_two_level.c): the same primitives and chunks, other peers, another order of sums.
  */
 #ifndef RING_PLAN_H
 #define RING_PLAN_H
@@ -42,6 +45,8 @@ int collective_from_name(enum collective *collective, const char *name);
 bool collective_is_rooted(enum collective collective);
 bool collective_is_reduction(enum collective collective);
 bool collective_is_on_ring(enum collective collective);
+/* Has a plan of two levels. */
+bool collective_has_two_levels(enum collective collective);
 /* Into how many chunks the buffer is cut: nranks, or 1 (broadcast, reduce, send, recv). */
 int collective_chunks(enum collective collective, int nranks);
 
@@ -57,12 +62,14 @@ enum primitive {
     PRIMITIVE_RECV_REDUCE_SEND,       /* wire → x                                                 wire ← x ⊕ in[c] */
     PRIMITIVE_RECV_REDUCE_COPY,       /* wire → x                 out[c] = finish(x ⊕ in[c])                    */
     PRIMITIVE_RECV_REDUCE_COPY_SEND,  /* wire → x                 out[c] = finish(x ⊕ in[c])      wire ← out[c] */
+    PRIMITIVE_FORWARD,                /*                                                          wire ← out[c] */
     PRIMITIVE_COUNT
 };
 const char *primitive_name(enum primitive primitive);
 bool primitive_receives(enum primitive primitive);
 bool primitive_sends(enum primitive primitive);
-/* Whether what is received or sent is a partial sum, not yet the owner's complete one. A send alone is one in reductions only. */
+/* Whether what is received or sent is a partial sum, not yet the owner's complete one. A send alone is one in reductions only, a
+ * forward never. */
 bool primitive_receives_partial(enum primitive primitive);
 bool primitive_sends_partial(enum primitive primitive, enum collective collective);
 
@@ -71,6 +78,7 @@ struct plan_step {
     int from;  /* position that the chunk comes from; -1: nothing is received */
     int to;    /* position that it goes to; -1: nothing is sent */
     int chunk; /* 0 ≤ chunk < plan.chunks */
+    int joins; /* position whose partial sum y of other hosts joins a reduction, then y ⊕ (x ⊕ in[c]); -1: nobody's */
 };
 
 /* One position's plan. Small enough to pass by value; steps are computed, not stored. */
@@ -81,16 +89,24 @@ struct plan {
     int root;   /* position, of rooted collectives; else 0 */
     int steps;  /* on the ring the same for all positions */
     int chunks; /* collective_chunks() */
+    int host_ranks; /* two levels: this many neighbouring positions are on each host; 1: the plan is flat */
 };
 
 /* 0 ≤ position, root < nranks. */
 struct plan plan_make(enum collective collective, int nranks, int position, int root);
+
+/* The plan of two levels: positions [h·host_ranks, (h+1)·host_ranks) are host h. plan_make()'s where the collective has none, and
+ * where host_ranks is below 2 or nranks. Else host_ranks divides nranks. */
+struct plan plan_make_two_level(enum collective collective, int nranks, int host_ranks, int position, int root);
 
 /* Step i, 0 ≤ i < plan->steps. cost: constant. */
 struct plan_step plan_step_at(const struct plan *plan, int i);
 
 /* Chunks that a position sends in all: times the bytes of a chunk, the bytes on the wire per rank. */
 int plan_chunks_sent(const struct plan *plan);
+
+/* Of them, those that leave the position's host, where hosts have so many neighbouring positions each. */
+int plan_chunks_across(const struct plan *plan, int host_ranks);
 
 #ifdef __cplusplus
 }

@@ -53,7 +53,17 @@ struct world {
 
 /* ---- who does what ---- */
 
-static const struct plan_step rest = {PRIMITIVE_NONE, -1, -1, 0};
+static const struct plan_step rest = {PRIMITIVE_NONE, -1, -1, 0, -1};
+
+static struct plan_step send_to(enum primitive primitive, int to)
+{
+    return (struct plan_step){.primitive = primitive, .from = -1, .to = to, .joins = -1};
+}
+
+static struct plan_step receive_from(enum primitive primitive, int from)
+{
+    return (struct plan_step){.primitive = primitive, .from = from, .to = -1, .joins = -1};
+}
 
 static int tree_levels(int n)
 {
@@ -72,17 +82,16 @@ static struct plan_step tree_step(int n, int p, int i)
     bool far = p / distance % 2 == 1;
     int other = far ? p - distance : p + distance;
     if (other >= n) return rest;
-    if (far == up) return (struct plan_step){up ? PRIMITIVE_SEND : PRIMITIVE_COPY_SEND, -1, other, 0};
-    return (struct plan_step){up ? PRIMITIVE_RECV_REDUCE_COPY : PRIMITIVE_RECV, other, -1, 0};
+    if (far == up) return send_to(up ? PRIMITIVE_SEND : PRIMITIVE_COPY_SEND, other);
+    return receive_from(up ? PRIMITIVE_RECV_REDUCE_COPY : PRIMITIVE_RECV, other);
 }
 
 static struct plan_step star_step(int n, int p, int i)
 {
     if (p != 0)
-        return i == 0 ? (struct plan_step){PRIMITIVE_SEND, -1, 0, 0}
-                      : (struct plan_step){PRIMITIVE_RECV, 0, -1, 0};
-    if (i < n - 1) return (struct plan_step){PRIMITIVE_RECV_REDUCE_COPY, i + 1, -1, 0};
-    return (struct plan_step){PRIMITIVE_COPY_SEND, -1, i - (n - 1) + 1, 0};
+        return i == 0 ? send_to(PRIMITIVE_SEND, 0) : receive_from(PRIMITIVE_RECV, 0);
+    if (i < n - 1) return receive_from(PRIMITIVE_RECV_REDUCE_COPY, i + 1);
+    return send_to(PRIMITIVE_COPY_SEND, i - (n - 1) + 1);
 }
 
 static int walker_steps(const struct walker *walker, const struct simulate_config *config)
