@@ -42,6 +42,25 @@ int reduce_dtype_from_name(enum reduce_dtype *reduce_dtype, const char *name)
     return -1;
 }
 
+static const char *const hierarchy_names[HIERARCHY_COUNT] = {
+    [HIERARCHY_GIVEN] = "given",
+    [HIERARCHY_AUTO] = "auto",
+    [HIERARCHY_FLAT] = "flat",
+    [HIERARCHY_TWO_LEVEL] = "two_level",
+};
+
+const char *hierarchy_name(enum hierarchy hierarchy) { return hierarchy_names[hierarchy]; }
+
+int hierarchy_from_name(enum hierarchy *hierarchy, const char *name)
+{
+    for (int i = HIERARCHY_AUTO; i < HIERARCHY_COUNT; i++) {
+        if (strcmp(name, hierarchy_names[i]) != 0) continue;
+        *hierarchy = (enum hierarchy)i;
+        return 0;
+    }
+    return -1;
+}
+
 /* ---- all ranks, no root ---- */
 
 enum status ring_all_reduce(struct span recv, struct span send, size_t count, enum dtype dtype, enum redop redop,
@@ -234,41 +253,60 @@ void ring_comm_set_reduce_dtype(struct ring_comm *comm, enum reduce_dtype reduce
 
 /* ---- prediction ---- */
 
-static uint64_t plan_sent_bytes(const struct operation *operation, int rank)
+static int position_of(const struct ring_comm *comm, int channel, int rank)
+{
+    int position = 0;
+    while (comm_rank_at(comm, channel, position) != rank) position++;
+    return position;
+}
+
+/* What a rank sends: in all, and of it to other hosts. */
+struct sent {
+    uint64_t bytes, border_bytes;
+};
+
+/* One channel's part of every chunk. */
+static void add_plan(struct sent *sent, const struct operation *operation, int channel, int channels)
 {
     const struct ring_comm *comm = operation->comm;
-    int position = 0, root = 0;
-    while (comm_rank_at(comm, 0, position) != rank) position++;
-    while (comm_rank_at(comm, 0, root) != operation->root) root++;
-    struct plan plan = plan_make(operation->collective, comm->nranks, position, root);
-    uint64_t bytes = 0;
+    struct plan plan = plan_make_two_level(operation->collective, comm->nranks, comm->host_ranks,
+        position_of(comm, channel, comm->rank), position_of(comm, channel, operation->root));
     for (int i = 0; i < plan.steps; i++) {
         struct plan_step step = plan_step_at(&plan, i);
         if (step.to < 0) continue;
         size_t begin, count;
-        operation_chunk(&begin, &count, operation, comm_rank_at(comm, 0, step.chunk));
+        operation_chunk(&begin, &count, operation, comm_rank_at(comm, channel, step.chunk));
+        count = ring_chunk_begin(count, channels, channel + 1) - ring_chunk_begin(count, channels, channel);
         bool partial = primitive_sends_partial(step.primitive, operation->collective);
-        bytes += count * (partial ? reduce_partial_bytes(&operation->reduction) : dtype_bytes(operation->reduction.dtype));
+        size_t element = partial ? reduce_partial_bytes(&operation->reduction) : dtype_bytes(operation->reduction.dtype);
+        sent->bytes += count * element;
+        if (!comm_on_this_host(comm, comm_rank_at(comm, channel, step.to))) sent->border_bytes += count * element;
     }
-    return bytes;
+}
+
+static struct sent predict(const struct operation *operation, bool grouped)
+{
+    struct sent sent = {0, 0};
+    if (!grouped && exchange_fits(operation)) {
+        sent.bytes = exchange_sent_bytes(&sent.border_bytes, operation);
+    } else if (!grouped && window_fits(operation)) {
+        sent.bytes = window_sent_bytes(operation); /* within one host */
+    } else {
+        int channels = collective_is_on_ring(operation->collective) ? operation->comm->config.channels : 1;
+        for (int channel = 0; channel < channels; channel++) add_plan(&sent, operation, channel, channels);
+    }
+    return sent;
 }
 
 /* An operation that is never run, of a communicator that is only described. */
-uint64_t ring_predict_sent_bytes(const struct ring_call *call, int nranks, int rank, const struct ring_comm *comm)
+static struct sent predict_call(const struct ring_call *call, struct ring_comm *described, bool has_memory)
 {
-    struct ring_comm described = {
-        .nranks = nranks, .rank = rank, .one_memory = true, .config = {.exchange_bytes = COMM_EXCHANGE_BYTES}};
-    if (comm != NULL) described.config = comm->config;
-    if (comm != NULL) described.one_memory = comm->one_memory;
-    described.has_windows = comm != NULL && comm->has_windows;
-    int *order = calloc((size_t)nranks, sizeof *order);
+    int nranks = described->nranks;
     size_t *begins = NULL;
-    if (order == NULL || (call->counts != NULL && begins_of(&begins, call->counts, nranks) != STATUS_OK)) abort();
-    for (int p = 0; p < nranks; p++) order[p] = comm != NULL ? comm_rank_at(comm, 0, p) : p;
-    described.order = order;
+    if (call->counts != NULL && begins_of(&begins, call->counts, nranks) != STATUS_OK) abort();
     bool strided = call->collective != COLLECTIVE_ALL_REDUCE && collective_chunks(call->collective, nranks) > 1;
     struct operation operation = {
-        .comm = &described,
+        .comm = described,
         .collective = call->collective,
         .reduction = {.dtype = call->dtype, .redop = call->redop, .nranks = nranks,
             .wide = reduce_is_wide(call->dtype, call->redop, call->reduce_dtype, nranks)},
@@ -276,15 +314,44 @@ uint64_t ring_predict_sent_bytes(const struct ring_call *call, int nranks, int r
         .count = begins != NULL ? begins[nranks] : call->count,
         .stride = call->stride != 0 ? call->stride : strided && begins == NULL ? call->count : 0,
         .begins = begins,
-        .has_memory = comm != NULL && comm->has_memory,
+        .has_memory = has_memory,
         .recv_is_chunk = call->collective == COLLECTIVE_REDUCE_SCATTER,
         .send_is_chunk = call->collective == COLLECTIVE_ALL_GATHER,
     };
-    bool alone = !call->grouped;
-    uint64_t bytes = alone && exchange_fits(&operation) ? exchange_sent_bytes(&operation)
-                     : alone && window_fits(&operation) ? window_sent_bytes(&operation)
-                                                        : plan_sent_bytes(&operation, rank);
-    free(order);
+    struct sent sent = predict(&operation, call->grouped);
     free(begins);
+    return sent;
+}
+
+static struct sent predict_in(const struct ring_call *call, int rank, const struct ring_comm *comm)
+{
+    struct ring_comm described = {
+        .nranks = comm->nranks,
+        .rank = rank,
+        .config = comm->config,
+        .one_memory = comm->one_memory,
+        .has_windows = comm->has_windows,
+        .ranks = comm->ranks,
+        .host_ranks = comm->host_ranks,
+        .order = comm->order,
+    };
+    return predict_call(call, &described, comm->has_memory);
+}
+
+uint64_t ring_predict_sent_bytes(const struct ring_call *call, int nranks, int rank, const struct ring_comm *comm)
+{
+    if (comm != NULL) return predict_in(call, rank, comm).bytes;
+    int *order = calloc((size_t)nranks, sizeof *order);
+    if (order == NULL) abort();
+    for (int p = 0; p < nranks; p++) order[p] = p;
+    struct ring_comm described = {.nranks = nranks, .rank = rank, .one_memory = true, .order = order,
+        .config = {.exchange_bytes = COMM_EXCHANGE_BYTES, .channels = 1}};
+    uint64_t bytes = predict_call(call, &described, false).bytes;
+    free(order);
     return bytes;
+}
+
+uint64_t ring_predict_border_bytes(const struct ring_call *call, int rank, const struct ring_comm *comm)
+{
+    return predict_in(call, rank, comm).border_bytes;
 }

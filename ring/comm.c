@@ -30,7 +30,7 @@ struct introduction {
     uint64_t id; /* rank 0's counts */
     struct region_offer book; /* pid 0: none */
     uint64_t slot_bytes, slot_count, exchange_bytes, window_bytes, check_roots_bytes;
-    int64_t channels, timeout_ms;
+    int64_t channels, timeout_ms, hierarchy;
     char transport[16];
 };
 
@@ -49,6 +49,16 @@ static enum status tunable_from_environment(uint64_t *value, const char *name, u
     return STATUS_OK;
 }
 
+static enum status resolve_hierarchy(struct ring_config *config)
+{
+    const char *text = getenv("RINGZERO_HIERARCHY");
+    if (config->hierarchy != HIERARCHY_GIVEN) text = NULL;
+    if (text != NULL && hierarchy_from_name(&config->hierarchy, text) != 0)
+        return FAIL(STATUS_INVALID, "RINGZERO_HIERARCHY is \"%s\"; expected auto, flat or two_level", text);
+    if (config->hierarchy == HIERARCHY_GIVEN) config->hierarchy = HIERARCHY_AUTO;
+    return STATUS_OK;
+}
+
 static enum status resolve_config(struct ring_comm *comm, const struct ring_config *given)
 {
     struct ring_config *config = &comm->config;
@@ -64,6 +74,7 @@ static enum status resolve_config(struct ring_comm *comm, const struct ring_conf
         TRY(tunable_from_environment(&bytes, "RINGZERO_CHECK_ROOTS", 0, UINT64_MAX));
         config->check_roots_bytes = bytes > 0 ? bytes : getenv("RINGZERO_CHECK_ROOTS") != NULL ? CHECK_ALL_ROOTS : CHECK_ROOTS_BYTES;
     }
+    TRY(resolve_hierarchy(config));
     if (config->transport == NULL) config->transport = getenv("RINGZERO_TRANSPORT");
     if (config->transport == NULL) config->transport = "auto";
     const char *exchange_text = getenv("RINGZERO_EXCHANGE_BYTES");
@@ -126,6 +137,8 @@ static enum status check_agreement(const struct introduction *all, int nranks)
         TRY(compare_number("RINGZERO_SLOTS", all[0].slot_count, all[r].slot_count, r));
         TRY(compare_number("RINGZERO_CHECK_ROOTS", all[0].check_roots_bytes, all[r].check_roots_bytes, r));
         TRY(compare_number("RINGZERO_CHANNELS", (uint64_t)all[0].channels, (uint64_t)all[r].channels, r));
+        TRY(compare("RINGZERO_HIERARCHY", hierarchy_name((enum hierarchy)all[0].hierarchy),
+            hierarchy_name((enum hierarchy)all[r].hierarchy), r));
         TRY(compare_number("RINGZERO_TIMEOUT_MS", (uint64_t)all[0].timeout_ms, (uint64_t)all[r].timeout_ms, r));
     }
     return STATUS_OK;
@@ -150,11 +163,26 @@ static enum status exchange_devices(struct ring_comm *comm)
     return bootstrap_all_gather(comm->devices, sizeof *comm->devices, comm->bootstrap);
 }
 
+/* From which ranks share a host, so alike on all. must: it is an error if there cannot be two levels. */
+static enum status choose_levels(struct ring_comm *comm, bool must)
+{
+    char text[64];
+    struct topology topology = comm_topology(comm);
+    struct topology_shape shape = topology_shape(&topology);
+    bool can = topology_shape_has_two_levels(shape);
+    comm->host_ranks = can && comm->config.hierarchy != HIERARCHY_FLAT ? shape.least : 1;
+    if (can || !must) return STATUS_OK;
+    return FAIL(STATUS_INVALID, "RINGZERO_HIERARCHY is two_level, but the job has %s: expected at least two hosts, and on each the "
+        "same number of ranks, at least two; or set it to auto", topology_shape_text(text, shape));
+}
+
 static enum status introduce(struct ring_comm *comm, struct introduction *all)
 {
     struct introduction *mine = &all[comm->rank];
+    const char *pretended = comm->config.host != NULL ? comm->config.host : getenv("RINGZERO_HOST");
+    comm->config.host = NULL; /* the caller's text need not outlive the call */
     *mine = (struct introduction){
-        .rank = topology_describe_self(),
+        .rank = topology_describe_self(pretended),
         .slot_bytes = comm->config.slot_bytes,
         .slot_count = comm->config.slot_count,
         .exchange_bytes = comm->config.exchange_bytes,
@@ -162,6 +190,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
         .check_roots_bytes = comm->config.check_roots_bytes,
         .channels = comm->config.channels,
         .timeout_ms = comm->config.timeout_ms,
+        .hierarchy = comm->config.hierarchy,
     };
     if (comm->book != NULL) mine->book = region_book_offer(comm->book);
     snprintf(mine->transport, sizeof mine->transport, "%s", comm->config.transport);
@@ -179,6 +208,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
         comm->ranks[r] = all[r].rank;
         comm->books[r] = all[r].book;
     }
+    TRY(choose_levels(comm, comm->config.hierarchy == HIERARCHY_TWO_LEVEL));
     return exchange_devices(comm);
 }
 
@@ -228,6 +258,7 @@ static bool may_have_windows(const struct ring_comm *comm)
 static bool can_have_windows(const struct ring_comm *comm)
 {
     if (comm->nranks < 2 || comm->nranks > WINDOW_MOST_RANKS || comm->config.window_bytes == WINDOW_NONE) return false;
+    if (comm->host_ranks > 1 || comm->orders_differ) return false; /* hosts that are pretended: windows add in the order of one ring */
     for (int r = 0; r < comm->nranks; r++) {
         if (transport_between(0, r, comm) != &transport_shm || comm->books[r].pid == 0) return false;
     }
@@ -241,23 +272,47 @@ static void draw_rings(struct ring_comm *comm)
     for (int channel = 0; channel < comm->config.channels; channel++) {
         int *order = comm->order + channel * comm->nranks;
         topology_ring_order(order, &topology, channel);
-        char text[256] = "";
-        size_t used = 0;
-        for (int p = 0; p < comm->nranks; p++) {
+        for (int p = 0; p < comm->nranks; p++)
             if (order[p] == comm->rank) comm->position[channel] = p;
-            if (used < sizeof text) used += (size_t)snprintf(text + used, sizeof text - used, " %d", order[p]);
-        }
-        int nic = topology_nic(&topology, comm->rank, channel);
-        char by[32] = "";
-        if (nic >= 0) snprintf(by, sizeof by, ", NIC %s", comm->names.nics[nic]);
-        if (comm->rank == 0) LOG_INFO("ring", "channel %d: ring%s, next by %s%s", channel, text, ring_comm_transport(comm), by);
+        if (memcmp(order, comm->order, (size_t)comm->nranks * sizeof *order) != 0) comm->orders_differ = true;
     }
-    if (comm->rank == 0)
-        LOG_INFO("ring", "RINGZERO_TRANSPORT %s, RINGZERO_SLOT_BYTES %zu, RINGZERO_SLOTS %llu, RINGZERO_CHANNELS %d, "
-            "RINGZERO_EXCHANGE_BYTES %zu, RINGZERO_WINDOW_BYTES %zu (%s), RINGZERO_CHECK_ROOTS %zu, RINGZERO_TIMEOUT_MS %d",
-            comm->config.transport, comm->config.slot_bytes, (unsigned long long)comm->config.slot_count, comm->config.channels,
-            comm->config.exchange_bytes, comm->config.window_bytes, comm->has_windows ? "in use" : "not in use",
-            comm->config.check_roots_bytes, comm->config.timeout_ms);
+    comm->has_windows = can_have_windows(comm);
+}
+
+/* The channel's NIC; edges that are on no ring take the nearest, in two levels all do. -1: topology knows none. */
+static int nic_of(int channel, const struct ring_comm *comm)
+{
+    struct topology topology = comm_topology(comm);
+    bool on_ring = channel < comm->config.channels;
+    if (on_ring && comm->host_ranks > 1) return topology_own_nic(&topology, comm->rank, channel);
+    return topology_nic(&topology, comm->rank, on_ring ? channel : -1);
+}
+
+static void tell_ring(const struct ring_comm *comm, int channel)
+{
+    char text[256] = "", by[32] = "";
+    size_t used = 0;
+    for (int p = 0; p < comm->nranks && used < sizeof text; p++)
+        used += (size_t)snprintf(text + used, sizeof text - used, " %d", comm_rank_at(comm, channel, p));
+    int nic = nic_of(channel, comm);
+    if (nic >= 0) snprintf(by, sizeof by, ", NIC %s", comm->names.nics[nic]);
+    LOG_INFO("ring", "channel %d: ring%s, next by %s%s", channel, text, ring_comm_transport(comm), by);
+}
+
+static void tell_rings(const struct ring_comm *comm)
+{
+    char text[64];
+    struct topology topology = comm_topology(comm);
+    if (comm->rank != 0) return;
+    for (int channel = 0; channel < comm->config.channels; channel++) tell_ring(comm, channel);
+    LOG_INFO("ring", "%s: %s", topology_shape_text(text, topology_shape(&topology)),
+        comm->host_ranks > 1 ? "sums in two levels, inside each host and then between hosts" : "sums round the ring");
+    LOG_INFO("ring", "RINGZERO_TRANSPORT %s, RINGZERO_SLOT_BYTES %zu, RINGZERO_SLOTS %llu, RINGZERO_CHANNELS %d, "
+        "RINGZERO_EXCHANGE_BYTES %zu, RINGZERO_WINDOW_BYTES %zu (%s), RINGZERO_CHECK_ROOTS %zu, RINGZERO_HIERARCHY %s, "
+        "RINGZERO_TIMEOUT_MS %d",
+        comm->config.transport, comm->config.slot_bytes, (unsigned long long)comm->config.slot_count, comm->config.channels,
+        comm->config.exchange_bytes, comm->config.window_bytes, comm->has_windows ? "in use" : "not in use",
+        comm->config.check_roots_bytes, hierarchy_name(comm->config.hierarchy), comm->config.timeout_ms);
 }
 
 static long ranks_here(const struct ring_comm *comm)
@@ -292,9 +347,9 @@ enum status ring_comm_open(
     if (may_have_windows(comm)) TRY_GOTO(region_book_open(&comm->book, comm_stage_bytes(comm), device));
     TRY_GOTO(introduce(comm, all));
     free(all);
-    comm->has_windows = can_have_windows(comm);
     if (ranks_here(comm) > sysconf(_SC_NPROCESSORS_ONLN)) progress_share_cores(comm->progress);
     draw_rings(comm);
+    tell_rings(comm);
     comm->opened = true;
     *out = comm;
     return STATUS_OK;
@@ -407,6 +462,7 @@ static enum status split_open(
     if (status == STATUS_OK && parent->devices != NULL && comm->devices == NULL)
         status = FAIL(STATUS_SYSTEM, "no memory for the devices of %d ranks", parent->nranks);
     if (status == STATUS_OK) choose_members(comm, words, parent);
+    if (status == STATUS_OK) status = choose_levels(comm, false);
     /* Unlike any other of the job: the parent's, this split's, this part's. */
     uint64_t mixed = (parent->id ^ (parent->splits * 0x9e3779b97f4a7c15u)) + (uint64_t)words[parent->rank].color;
     mixed = (mixed ^ mixed >> 31) * 0xbf58476d1ce4e5b9u;
@@ -415,8 +471,8 @@ static enum status split_open(
         ring_comm_close(comm);
         return status;
     }
-    comm->has_windows = can_have_windows(comm);
     draw_rings(comm);
+    tell_rings(comm);
     comm->opened = true;
     *out = comm;
     return STATUS_OK;
@@ -468,6 +524,7 @@ enum status ring_comm_shrink(struct ring_comm **comm, struct bootstrap **bootstr
     if (!bootstrap_failed(old->bootstrap))
         return FAIL(STATUS_INVALID, "the communicator of %d ranks has not failed: expected a death or an abort before", old->nranks);
     struct ring_config config = old->config;
+    if (config.hierarchy == HIERARCHY_TWO_LEVEL) config.hierarchy = HIERARCHY_AUTO; /* who is left may not fill their hosts */
     struct bootstrap *failed = old->bootstrap;
     struct device *device = old->device;
     double premul = old->premul;
@@ -479,14 +536,15 @@ enum status ring_comm_shrink(struct ring_comm **comm, struct bootstrap **bootstr
     return STATUS_OK;
 }
 
-/* The channel's NIC; edges that are on no ring take the nearest. Where topology knows none, NICs are taken in turn. */
+/* Where topology knows no NICs they are taken in turn: by channels, and in two levels by the ranks of a host too. */
 static int rail_of(int channel, int peer, const struct ring_comm *comm)
 {
-    if (transport_between(comm->rank, peer, comm) != &transport_verbs) return channel;
-    struct topology topology = comm_topology(comm);
-    int nic = topology_nic(&topology, comm->rank, channel < comm->config.channels ? channel : -1);
+    int turn = channel;
+    if (comm->host_ranks > 1 && channel < comm->config.channels) turn += comm->position[channel] % comm->host_ranks;
+    if (transport_between(comm->rank, peer, comm) != &transport_verbs) return turn;
+    int nic = nic_of(channel, comm);
     int rail = nic < 0 ? -1 : nic_rail(comm->names.nics[nic], comm->device);
-    return rail < 0 ? channel : rail;
+    return rail < 0 ? turn : rail;
 }
 
 /* Exchanges have edges between all pairs of ranks: a few small slots, and lines. */
@@ -534,6 +592,8 @@ const int *ring_comm_order(const struct ring_comm *comm, int channel)
     return comm->order + (size_t)channel * (size_t)comm->nranks;
 }
 
+int ring_comm_host_ranks(const struct ring_comm *comm) { return comm->host_ranks; }
+
 const char *ring_comm_transport(const struct ring_comm *comm)
 {
     if (comm->nranks == 1) return "self";
@@ -549,6 +609,7 @@ struct ring_counters ring_comm_counters(const struct ring_comm *comm)
     for (int c = 0; c < COLLECTIVE_COUNT; c++) {
         copy.operations[c] = counter_read(&comm->counters.operations[c]) + counter_read(&comm->small.operations[c]);
         copy.sent_bytes[c] = counter_read(&comm->counters.sent_bytes[c]) + counter_read(&comm->small.sent_bytes[c]);
+        copy.border_bytes[c] = counter_read(&comm->counters.border_bytes[c]) + counter_read(&comm->small.border_bytes[c]);
         copy.received_bytes[c] =
             counter_read(&comm->counters.received_bytes[c]) + counter_read(&comm->small.received_bytes[c]);
     }

@@ -27,7 +27,9 @@ struct ring_comm {
     struct topology_rank *ranks;       /* [nranks] */
     struct topology_devices *devices;  /* [nranks]; NULL where all are on one host, in host memory */
     struct topology_names names;       /* of this rank's NICs */
+    int host_ranks;                    /* as ring_comm_host_ranks() */
     int *order;                        /* [channels][nranks]: rank at a position */
+    bool orders_differ;                /* between channels */
     int *position;                     /* [channels]: of this rank */
     struct edge **edges;               /* [channels + 2][2 sides][nranks], NULL until opened: the rings', that of */
                                        /* direct plans, and that of exchanges */
@@ -62,6 +64,11 @@ struct ring_comm {
 static inline int comm_rank_at(const struct ring_comm *comm, int channel, int position)
 {
     return comm->order[channel * comm->nranks + position];
+}
+
+static inline bool comm_on_this_host(const struct ring_comm *comm, int rank)
+{
+    return comm->ranks == NULL || comm->ranks[rank].host == comm->ranks[comm->rank].host;
 }
 
 static inline struct topology comm_topology(const struct ring_comm *comm)

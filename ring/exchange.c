@@ -212,31 +212,54 @@ bool exchange_hear(uint64_t *tag, struct edge *edge)
 
 /* ---- adding ---- */
 
-/* One sum, of every rank's part in the order of the ring. In place, `out` is where this rank's part
- * lies: it is written last, piece by piece. */
+#define PIECE 512 /* bytes that are added at a time */
+
+/* `count` elements at `at` of the parts of m neighbouring positions, from the one after place `last` of them round to it, in `to`;
+ * what is not yet complete in `beside`, which may be `to`. */
+static void add_around(unsigned char *to, unsigned char *beside, const unsigned char *const *parts,
+    const unsigned char *order, int m, int last, size_t at, size_t count, const struct reduction *reduction)
+{
+    int place = last + 1 < m ? last + 1 : 0;
+    const unsigned char *so_far = parts[order[place]] + at;
+    if (reduce_scales(reduction)) {
+        reduce_scale(beside, so_far, count, reduction);
+        so_far = beside;
+    }
+    for (int left = m - 1; left > 0; left--) {
+        place = place + 1 < m ? place + 1 : 0;
+        reduce_combine(left == 1 ? to : beside, so_far, parts[order[place]] + at, count, reduction);
+        so_far = beside;
+    }
+}
+
+/* As a plan of two levels adds: each host's sum, then those of hosts, of the last one last. */
+static void add_hosts(unsigned char *to, unsigned char *beside, const unsigned char *const *parts,
+    const unsigned char *order, int m, int last, size_t at, size_t count, const struct reduction *reduction)
+{
+    int hosts = reduction->nranks / m;
+    _Alignas(64) unsigned char own[PIECE];
+    for (int left = hosts; left > 0; left--) {
+        const unsigned char *host = order + (last / m + 1 + hosts - left) % hosts * m;
+        unsigned char *sum = left == hosts ? beside : own;
+        add_around(sum, sum, parts, host, m, last % m, at, count, reduction);
+        if (left < hosts) reduce_merge(left == 1 ? to : beside, beside, own, count, reduction);
+    }
+}
+
+/* One sum, of every rank's part. In place, `out` is where this rank's part lies: it is written last, piece by piece. */
 static void add_up(unsigned char *out, const unsigned char *const *parts,
     const struct exchange_sum *sum, const struct exchange_plan *plan)
 {
     const struct reduction *reduction = &plan->reduction;
     size_t element = dtype_bytes(reduction->dtype);
-    int n = reduction->nranks;
-    bool scales = reduce_scales(reduction), finishes = reduce_finishes(reduction);
-    _Alignas(64) unsigned char beside[512];
+    bool finishes = reduce_finishes(reduction), levels = plan->host_ranks > 1;
+    _Alignas(64) unsigned char beside[PIECE];
     size_t most = sizeof beside / reduce_partial_bytes(reduction);
     for (size_t i = 0; i < sum->count; i += most) {
-        size_t count = sum->count - i < most ? sum->count - i : most, at = sum->at + i * element;
-        int position = sum->last + 1 < n ? sum->last + 1 : 0;
-        const unsigned char *so_far = parts[plan->order[position]] + at;
-        if (scales) {
-            reduce_scale(beside, so_far, count, reduction);
-            so_far = beside;
-        }
-        for (int left = n - 1; left > 0; left--) {
-            position = position + 1 < n ? position + 1 : 0;
-            unsigned char *to = left == 1 && !finishes ? out + i * element : beside;
-            reduce_combine(to, so_far, parts[plan->order[position]] + at, count, reduction);
-            so_far = beside;
-        }
+        size_t count = sum->count - i < most ? sum->count - i : most;
+        unsigned char *to = finishes ? beside : out + i * element;
+        (levels ? add_hosts : add_around)(to, beside, parts, plan->order[sum->channel],
+            levels ? plan->host_ranks : reduction->nranks, sum->last, sum->at + i * element, count, reduction);
         if (finishes) reduce_finish(out + i * element, beside, count, reduction);
     }
 }
@@ -465,6 +488,7 @@ enum status exchange_advance(struct operation *operation, bool *moved, bool *don
     }
     TRY(status);
     operation->sent_bytes = *done ? exchange->plan->sent_bytes : 0;
+    operation->border_bytes = *done ? exchange->plan->border_bytes : 0;
     operation->received_bytes = *done ? exchange->plan->received_bytes : 0;
     if (!*done) watch_wait(exchange);
     if (!*moved) list_edges(operation);

@@ -313,13 +313,22 @@ static bool order_is_free(const struct operation *operation)
            operation->reduction.redop != REDOP_MAX;
 }
 
-static void add_sum(struct exchange_plan *plan, int c, size_t at, size_t to, size_t count)
+/* Of a chunk, which begins at `at`, or of all elements where no order is asked for: then c is any. */
+static void add_sum(
+    struct exchange_plan *plan, int c, size_t at, size_t to, size_t count, const struct operation *operation)
 {
-    int last = 0;
-    while (plan->order[last] != c) last++;
-    if (count > 0)
-        plan->sums[plan->sum_count++] =
-            (struct exchange_sum){.at = at, .to = to, .count = count, .last = last};
+    const struct ring_comm *comm = operation->comm;
+    int channels = comm->orders_differ ? comm->config.channels : 1;
+    for (int channel = 0; channel < channels; channel++) {
+        size_t begin = ring_chunk_begin(count, channels, channel);
+        size_t end = ring_chunk_begin(count, channels, channel + 1);
+        size_t skip = begin * element_bytes(operation);
+        short last = 0;
+        while (plan->order[channel][last] != c) last++;
+        if (end > begin)
+            plan->sums[plan->sum_count++] =
+                (struct exchange_sum){at + skip, to + skip, end - begin, (short)channel, last};
+    }
 }
 
 static void find_sums(struct exchange_plan *plan, const struct operation *operation)
@@ -328,13 +337,13 @@ static void find_sums(struct exchange_plan *plan, const struct operation *operat
     int n = operation->comm->nranks, self = operation->comm->rank;
     if (!gathers_inputs(operation)) {
         operation_chunk(&begin, &count, operation, self);
-        add_sum(plan, self, 0, operation->recv_is_chunk ? 0 : begin * element, count);
+        add_sum(plan, self, 0, operation->recv_is_chunk ? 0 : begin * element, count, operation);
     } else if (order_is_free(operation)) {
-        add_sum(plan, 0, 0, 0, operation->count);
+        add_sum(plan, 0, 0, 0, operation->count, operation);
     } else {
         for (int c = 0; c < n; c++) {
             operation_chunk(&begin, &count, operation, c);
-            add_sum(plan, c, begin * element, begin * element, count);
+            add_sum(plan, c, begin * element, begin * element, count, operation);
         }
     }
 }
@@ -364,7 +373,10 @@ static void describe(struct exchange_plan *plan, const struct operation *operati
     ptrdiff_t own = (ptrdiff_t)((size_t)comm->rank * operation->stride * element_bytes(operation));
     if (operation->recv_is_chunk != operation->send_is_chunk)
         plan->in_place = operation->recv_is_chunk ? own : -own;
-    for (int p = 0; p < comm->nranks; p++) plan->order[p] = comm_rank_at(comm, 0, p);
+    plan->host_ranks = comm->host_ranks > 1 ? comm->host_ranks : 1;
+    for (int channel = 0; channel < (comm->orders_differ ? comm->config.channels : 1); channel++)
+        for (int p = 0; p < comm->nranks; p++)
+            plan->order[channel][p] = (unsigned char)comm_rank_at(comm, channel, p);
 }
 
 /* Adds the own chunk, or all of them, of everybody's parts. */
@@ -383,6 +395,20 @@ static void plan_reduction(
     if (whole) rounds_gather(plan, operation, input_block);
     else rounds_scatter(plan, operation);
     plan->rounds[plan->round_count - 1].adds = true;
+}
+
+static void count_bytes(struct exchange_plan *plan, const struct ring_comm *comm)
+{
+    for (int i = 0; i < plan->round_count; i++) {
+        const struct exchange_round *round = &plan->rounds[i];
+        for (int m = round->first_send; m < round->first_send + round->sends; m++) {
+            const struct exchange_message *message = &plan->messages[m];
+            plan->sent_bytes += message->bytes;
+            if (!comm_on_this_host(comm, message->peer)) plan->border_bytes += message->bytes;
+        }
+        for (int m = 0; m < round->receives; m++)
+            plan->received_bytes += plan->messages[round->first_receive + m].bytes;
+    }
 }
 
 void exchange_plan_make(struct exchange_plan *plan, const struct operation *operation)
@@ -405,18 +431,13 @@ void exchange_plan_make(struct exchange_plan *plan, const struct operation *oper
         if (logarithmic) rounds_gather(plan, operation, result_block);
         else hop_chunks(plan, operation);
     }
-    for (int i = 0; i < plan->round_count; i++) {
-        const struct exchange_round *round = &plan->rounds[i];
-        for (int m = 0; m < round->sends; m++)
-            plan->sent_bytes += plan->messages[round->first_send + m].bytes;
-        for (int m = 0; m < round->receives; m++)
-            plan->received_bytes += plan->messages[round->first_receive + m].bytes;
-    }
+    count_bytes(plan, operation->comm);
 }
 
-uint64_t exchange_sent_bytes(const struct operation *operation)
+uint64_t exchange_sent_bytes(uint64_t *border_bytes, const struct operation *operation)
 {
     struct exchange_plan plan;
     exchange_plan_make(&plan, operation);
+    *border_bytes = plan.border_bytes;
     return plan.sent_bytes;
 }

@@ -17,8 +17,8 @@
  *   scatter                 1 3 to 1, 3 2 from 3     2 and rank 3's 2 to 2, two from 2  parts of a sum, each on its way to its owner
  *   broadcast               from the parent          to the children of a binomial tree
  *
- * Either way whoever adds a chunk holds every rank's own part of it, so it adds them in the order of the ring (I1, I2): the
- * bits are the same as on the ring, and sums in float32 of 16-bit elements cost no byte more. The rules that decide are static: exchange_fits(), and exchange_is_logarithmic(): by
+ * Either way whoever adds a chunk holds every rank's own part of it, so it adds them in the order of the plan that a large one has,
+ * flat or of two levels, each channel's part in that of its ring (I1, I2): the bits are the same as there, and sums in float32 of 16-bit elements cost no byte more. The rules that decide are static: exchange_fits(), and exchange_is_logarithmic(): by
  * collective, count, nranks, tunables and the kind of edges alone, so alike on all ranks.
  * source: J. Bruck et al., "Efficient algorithms for all-to-all communications", 1997.
  */
@@ -68,12 +68,14 @@ struct exchange_round {
     bool adds;                                        /* then the sums are made */
 };
 
-/* `count` elements that begin at `at` in every rank's part; the rank at position `last` of the ring is added last. */
+/* `count` elements that begin at `at` in every rank's part; the rank at position `last` of the channel's ring is added last. */
 struct exchange_sum {
     size_t at, to; /* bytes; to: in recv */
     size_t count;
-    int last;
+    short channel, last;
 };
+/* A chunk has a sum for each channel where their rings differ. */
+#define EXCHANGE_MOST_SUMS (EXCHANGE_MOST_RANKS * RING_MAX_CHANNELS)
 
 struct exchange_plan {
     /* What it is for; all but `sequence` of the tag. */
@@ -92,8 +94,9 @@ struct exchange_plan {
     struct exchange_round rounds[EXCHANGE_MOST_ROUNDS];
     struct exchange_message messages[EXCHANGE_MOST_MESSAGES];
     struct exchange_piece pieces[EXCHANGE_MOST_PIECES];
-    struct exchange_sum sums[EXCHANGE_MOST_RANKS];
-    int order[EXCHANGE_MOST_RANKS]; /* rank at a position of the ring */
+    struct exchange_sum sums[EXCHANGE_MOST_SUMS];
+    unsigned char order[RING_MAX_CHANNELS][EXCHANGE_MOST_RANKS]; /* rank at a position of a ring */
+    int host_ranks; /* two levels: sums are made for each of these many positions, then of those; else 1 */
     /* Where the part of each rank is: in a place, or in the message that stays. */
     struct {
         short message; /* −1: in a place */
@@ -101,6 +104,7 @@ struct exchange_plan {
         size_t offset;
     } parts[EXCHANGE_MOST_RANKS];
     uint64_t sent_bytes, received_bytes;
+    uint64_t border_bytes; /* of those sent, to other hosts */
 };
 
 /* Whether an operation is an exchange: by collective, redop, count and nranks alone. */
@@ -109,12 +113,12 @@ bool exchange_fits(const struct operation *operation);
 /* Whether it takes rounds instead of hops. Needs exchange_fits(). */
 bool exchange_is_logarithmic(const struct operation *operation);
 
-/* Needs of the operation what exchange_fits() needs, and of its communicator nranks, rank, order, one_memory and exchange_bytes.
+/* Needs of the operation what exchange_fits() needs, and of its communicator nranks, rank, order, one_memory, host_ranks, ranks and the tunables.
  * The buffers are not looked at. */
 void exchange_plan_make(struct exchange_plan *plan, const struct operation *operation);
 
-/* Bytes that operation->comm->rank sends for it. */
-uint64_t exchange_sent_bytes(const struct operation *operation);
+/* Bytes that operation->comm->rank sends for it; *border_bytes: of them, to other hosts. */
+uint64_t exchange_sent_bytes(uint64_t *border_bytes, const struct operation *operation);
 
 /* The slots of the edges that exchanges use. More where credits are messages of their own: every
  * half of the slots, one. */

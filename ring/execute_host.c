@@ -47,7 +47,7 @@ static void cursor_begin(struct cursor *cursor, struct operation *operation, int
     while (comm_rank_at(comm, channel, root) != operation->root) root++;
     *cursor = (struct cursor){
         .operation = operation,
-        .plan = plan_make(operation->collective, comm->nranks, comm->position[channel], root),
+        .plan = plan_make_two_level(operation->collective, comm->nranks, comm->host_ranks, comm->position[channel], root),
         .channel = channel,
         .edge_channel = collective_is_on_ring(operation->collective) ? channel : comm_direct_channel(comm),
         .slice_count = cut.slice_count,
@@ -87,13 +87,14 @@ static void slice_extent(
 
 /* ---- what a primitive does with one slice ---- */
 
-/* One slice's operands. in, out: the caller's memory; wire: what arrived; slot: where what leaves is written. Partial sums may
- * be wider than the caller's elements. */
+/* One slice's operands. in, out: the caller's memory; wire: what arrived; joined: the sum of other hosts that did, or NULL; slot:
+ * where what leaves is written. Partial sums may be wider than the caller's elements. */
 struct slice {
     const unsigned char *in;
     unsigned char *out;
-    const unsigned char *wire;
+    const unsigned char *wire, *joined;
     unsigned char *slot;
+    bool streaming;                  /* into the slot */
     size_t count, bytes;             /* in the caller's memory, */
     size_t received_bytes, sent_bytes; /* and on the wire */
 };
@@ -121,9 +122,9 @@ static void slice_operands(
     else if (mine) slice->out = operation->recv + (offset - chunk_begin) * element;
 }
 
-static void copy_to_slot(const struct operation *operation, unsigned char *slot, const unsigned char *from, size_t bytes)
+static void copy_to_slot(const struct slice *slice, unsigned char *slot, const unsigned char *from, size_t bytes)
 {
-    if (operation->streaming) copy_streaming(slot, from, bytes);
+    if (slice->streaming) copy_streaming(slot, from, bytes);
     else copy_plain(slot, from, bytes);
 }
 
@@ -132,13 +133,13 @@ static void copy_own(const struct slice *slice)
     if (slice->out != slice->in) copy_plain(slice->out, slice->in, slice->bytes);
 }
 
-/* wire ⊕ in into `to` (out, or a tile of the slot), and on into the slot, tile by tile: memory is passed over once. */
+/* wire ⊕ in, or joined ⊕ (wire ⊕ in), into `to` (out, or a tile of the slot), and on into the slot, tile by tile: memory is passed over once. */
 static void reduce_slice(const struct operation *operation, const struct slice *slice, bool keep, bool send)
 {
     const struct reduction *reduction = &operation->reduction;
     size_t element = dtype_bytes(reduction->dtype), partial = reduce_partial_bytes(reduction), tile_count = TILE / partial;
     _Alignas(64) unsigned char tile[TILE];
-    bool staged = !keep && operation->streaming; /* a streaming store cannot be computed into in place */
+    bool staged = !keep && slice->streaming; /* a streaming store cannot be computed into in place */
     bool widened = keep && partial != element;   /* nor a sum into the place of its rounded self */
     for (size_t i = 0; i < slice->count; i += tile_count) {
         size_t count = slice->count - i < tile_count ? slice->count - i : tile_count;
@@ -146,9 +147,10 @@ static void reduce_slice(const struct operation *operation, const struct slice *
         unsigned char *slot = send ? slice->slot + i * (keep ? element : partial) : NULL;
         unsigned char *to = staged || widened ? tile : keep ? out : slot;
         reduce_combine(to, slice->wire + i * partial, slice->in + i * element, count, reduction);
+        if (slice->joined != NULL) reduce_merge(to, slice->joined + i * partial, to, count, reduction);
         if (keep && reduce_finishes(reduction)) reduce_finish(out, to, count, reduction);
         if (keep) to = out;
-        if (send && to != slot) copy_to_slot(operation, slot, to, count * (keep ? element : partial));
+        if (send && to != slot) copy_to_slot(slice, slot, to, count * (keep ? element : partial));
     }
 }
 
@@ -178,11 +180,11 @@ static void primitive_run(const struct operation *operation, enum primitive prim
     case PRIMITIVE_SEND:
         if (reduce_scales(&operation->reduction))
             reduce_scale(slice->slot, slice->in, slice->count, &operation->reduction);
-        else if (send) copy_to_slot(operation, slice->slot, slice->in, slice->bytes);
+        else if (send) copy_to_slot(slice, slice->slot, slice->in, slice->bytes);
         break;
     case PRIMITIVE_COPY_SEND:
         copy_own(slice);
-        if (send) copy_to_slot(operation, slice->slot, slice->in, slice->bytes);
+        if (send) copy_to_slot(slice, slice->slot, slice->in, slice->bytes);
         break;
     case PRIMITIVE_RECV:
         if (slice->out != slice->wire) copy_plain(slice->out, slice->wire, slice->bytes); /* else it has landed there */
@@ -192,11 +194,11 @@ static void primitive_run(const struct operation *operation, enum primitive prim
         for (size_t at = 0; at < slice->bytes; at += TILE) {
             size_t bytes = slice->bytes - at < TILE ? slice->bytes - at : TILE;
             if (slice->out != slice->wire) copy_plain(slice->out + at, slice->wire + at, bytes);
-            if (send) copy_to_slot(operation, slice->slot + at, slice->out + at, bytes);
+            if (send) copy_to_slot(slice, slice->slot + at, slice->out + at, bytes);
         }
         break;
     case PRIMITIVE_FORWARD:
-        if (send) copy_to_slot(operation, slice->slot, slice->out, slice->bytes);
+        if (send) copy_to_slot(slice, slice->slot, slice->out, slice->bytes);
         break;
     case PRIMITIVE_RECV_REDUCE_SEND: reduce_slice(operation, slice, false, true); break;
     case PRIMITIVE_RECV_REDUCE_COPY: reduce_slice(operation, slice, true, false); break;
@@ -208,68 +210,89 @@ static void primitive_run(const struct operation *operation, enum primitive prim
 
 /* ---- the cursor ---- */
 
-/* Finds the edges of a step, and whether they have what it needs: data to read, room to write. */
-static bool step_can_run(const struct operation *operation, struct cursor *cursor, const struct plan_step *step)
+/* One of a step's edges, and whether it has what the step needs; else what the cursor waits for. */
+static bool edge_can_go(struct edge **edge, struct cursor *cursor, enum edge_side side, int position)
 {
+    const struct ring_comm *comm = cursor->operation->comm;
+    if (position < 0) return true;
+    int rank = comm_rank_at(comm, cursor->channel, position);
+    bool consumes = side == EDGE_CONSUMER;
+    *edge = *comm_edge_place(cursor->edge_channel, side, rank, comm);
+    cursor->waits_for = rank;
+    if ((consumes ? fifo_ready(&(*edge)->fifo) : fifo_room(&(*edge)->fifo)) > 0) return true;
+    cursor->waits_on = *edge;
+    cursor->wait = consumes ? CURSOR_WAITS_DATA : CURSOR_WAITS_ROOM;
+    return false;
+}
+
+/* Finds the edges of a step, and whether they have what it needs: data to read, room to write. */
+static bool step_can_run(struct cursor *cursor, const struct plan_step *step)
+{
+    cursor->consumer = cursor->joined = cursor->producer = NULL;
+    bool can = edge_can_go(&cursor->consumer, cursor, EDGE_CONSUMER, step->from) &&
+               edge_can_go(&cursor->joined, cursor, EDGE_CONSUMER, step->joins) &&
+               edge_can_go(&cursor->producer, cursor, EDGE_PRODUCER, step->to);
+    if (can) cursor->wait = CURSOR_RUNNING;
+    return can;
+}
+
+/* What has arrived from a position, after its checks; still in its slot. */
+static enum status slice_arrived(const unsigned char **data, struct edge *edge, int position, size_t bytes, const struct cursor *cursor)
+{
+    const struct ring_comm *comm = cursor->operation->comm;
+    struct fifo_record record = fifo_record(&edge->fifo);
+    int from = comm_rank_at(comm, cursor->channel, position);
+    TRY(operation_check_slice(cursor->operation, from, record.tag, record.bytes, bytes));
+    if (record.address != 0 && edge->transport->peer_reads_slots) /* of another process: not to be followed */
+        return FAIL(STATUS_DATA, "rank %d: rank %d sent an address over %s, expected data in its slot",
+            comm_name(comm, comm->rank), comm_name(comm, from), edge->transport->name);
+    *data = fifo_data(&edge->fifo, &record);
+    return STATUS_OK;
+}
+
+static void slice_free(struct edge *edge, size_t bytes, struct operation *operation)
+{
+    fifo_free(&edge->fifo);
+    edge_notify(edge);
+    operation->received_bytes += bytes;
+}
+
+static void slice_post(const struct plan_step *step, const struct slice *slice, uint64_t address, struct cursor *cursor)
+{
+    struct operation *operation = cursor->operation;
     const struct ring_comm *comm = operation->comm;
-    cursor->consumer = cursor->producer = NULL;
-    if (step->from >= 0) {
-        cursor->waits_for = comm_rank_at(comm, cursor->channel, step->from);
-        cursor->wait = CURSOR_WAITS_DATA;
-        cursor->consumer = *comm_edge_place(cursor->edge_channel, EDGE_CONSUMER, cursor->waits_for, comm);
-        if (fifo_ready(&cursor->consumer->fifo) == 0) return false;
-    }
-    if (step->to >= 0) {
-        cursor->waits_for = comm_rank_at(comm, cursor->channel, step->to);
-        cursor->wait = CURSOR_WAITS_ROOM;
-        cursor->producer = *comm_edge_place(cursor->edge_channel, EDGE_PRODUCER, cursor->waits_for, comm);
-        if (fifo_room(&cursor->producer->fifo) == 0) return false;
-    }
-    cursor->wait = CURSOR_RUNNING;
-    return true;
+    if (slice->streaming) streaming_fence();
+    fifo_post(&cursor->producer->fifo, slice->sent_bytes, operation->tag, address);
+    edge_notify(cursor->producer);
+    operation->sent_bytes += slice->sent_bytes;
+    if (!comm_on_this_host(comm, comm_rank_at(comm, cursor->channel, step->to))) operation->border_bytes += slice->sent_bytes;
 }
 
 static enum status step_run(struct operation *operation, struct cursor *cursor, const struct plan_step *step)
 {
-    struct ring_comm *comm = operation->comm;
     struct slice slice = {0};
     slice_operands(&slice, step, &cursor->at, cursor);
-
-    if (step->from >= 0) {
-        struct fifo_record record = fifo_record(&cursor->consumer->fifo);
-        TRY(operation_check_slice(operation, comm_rank_at(comm, cursor->channel, step->from), record.tag, record.bytes,
-            slice.received_bytes));
-        if (record.address != 0 && cursor->consumer->transport->peer_reads_slots) /* of another process: not to be followed */
-            return FAIL(STATUS_DATA, "rank %d: rank %d sent an address over %s, expected data in its slot",
-                comm_name(comm, comm->rank), comm_name(comm, comm_rank_at(comm, cursor->channel, step->from)),
-                cursor->consumer->transport->name);
-        slice.wire = fifo_data(&cursor->consumer->fifo, &record);
-    }
+    if (step->from >= 0) TRY(slice_arrived(&slice.wire, cursor->consumer, step->from, slice.received_bytes, cursor));
+    if (step->joins >= 0) TRY(slice_arrived(&slice.joined, cursor->joined, step->joins, slice.received_bytes, cursor));
     uint64_t address = 0;
     if (step->to >= 0) {
+        const struct transport *transport = cursor->producer->transport;
         const unsigned char *from = sends_from(operation, step->primitive, &slice);
-        if (cursor->producer->transport->reads_address && slice.sent_bytes > 0) address = (uint64_t)(uintptr_t)from;
+        if (transport->reads_address && slice.sent_bytes > 0) address = (uint64_t)(uintptr_t)from;
         if (address == 0) slice.slot = fifo_slot(&cursor->producer->fifo);
+        slice.streaming = operation->streaming && transport->peer_reads_slots;
     }
     if (slice.count > 0) primitive_run(operation, step->primitive, &slice);
-
-    if (step->from >= 0) {
-        fifo_free(&cursor->consumer->fifo);
-        edge_notify(cursor->consumer);
-        operation->received_bytes += slice.received_bytes;
-    }
-    if (step->to >= 0) {
-        if (operation->streaming) streaming_fence();
-        fifo_post(&cursor->producer->fifo, slice.sent_bytes, operation->tag, address);
-        edge_notify(cursor->producer);
-        operation->sent_bytes += slice.sent_bytes;
-    }
+    if (step->from >= 0) slice_free(cursor->consumer, slice.received_bytes, operation);
+    if (step->joins >= 0) slice_free(cursor->joined, slice.received_bytes, operation);
+    if (step->to >= 0) slice_post(step, &slice, address, cursor);
     return STATUS_OK;
 }
 
 static enum status progress_step_edges(struct cursor *cursor, bool *moved)
 {
     if (cursor->consumer != NULL) TRY(edge_progress(cursor->consumer, moved));
+    if (cursor->joined != NULL) TRY(edge_progress(cursor->joined, moved));
     if (cursor->producer != NULL) TRY(edge_progress(cursor->producer, moved));
     return STATUS_OK;
 }
@@ -300,7 +323,7 @@ static enum status cursor_advance(struct operation *operation, struct cursor *cu
     struct trace *trace = operation->comm->trace;
     while (cursor->wait != CURSOR_DRAINING) {
         struct plan_step step = plan_step_at(&cursor->plan, cursor->at.step);
-        if (!step_can_run(operation, cursor, &step)) {
+        if (!step_can_run(cursor, &step)) {
             if (trace != NULL)
                 trace_wait(trace, cursor->wait == CURSOR_WAITS_DATA ? TRACE_WAIT_DATA : TRACE_WAIT_ROOM, cursor->channel);
             break;
@@ -318,20 +341,22 @@ static enum status cursor_advance(struct operation *operation, struct cursor *cu
 
 /* ---- the operation ---- */
 
-/* Tells the consumer's edge where a coming slice belongs, so that a transport that receives into memory puts it there at once.
+/* Tells a consumer's edge where a coming slice belongs, so that a transport that receives into memory puts it there at once.
  * The edge asks for its steps in order; those of the slices that are only kept get their place in out, which nobody reads
  * before they arrive: a complete chunk cannot come before this rank's own part of it has left. */
 static void *cursor_land(void *context, uint64_t edge_step, uint64_t bytes, uint64_t tag)
 {
-    struct cursor *cursor = context;
+    struct cursor_landing *landing = context;
+    struct cursor *cursor = landing->cursor;
     struct operation *operation = cursor->operation;
     bool more = true;
-    for (; more && cursor->ahead.block < cursor->slices; more = place_next(&cursor->ahead, cursor)) {
-        struct plan_step step = plan_step_at(&cursor->plan, cursor->ahead.step);
-        if (step.from < 0 || cursor->ahead_step++ != edge_step) continue;
+    for (; more && landing->ahead.block < cursor->slices; more = place_next(&landing->ahead, cursor)) {
+        struct plan_step step = plan_step_at(&cursor->plan, landing->ahead.step);
+        bool comes = step.from == landing->from || step.joins == landing->from;
+        if (!comes || landing->ahead_step++ != edge_step) continue;
         struct slice slice = {0};
-        slice_operands(&slice, &step, &cursor->ahead, cursor);
-        place_next(&cursor->ahead, cursor);
+        slice_operands(&slice, &step, &landing->ahead, cursor);
+        place_next(&landing->ahead, cursor);
         bool kept = step.primitive == PRIMITIVE_RECV || step.primitive == PRIMITIVE_RECV_COPY_SEND;
         return kept && bytes == slice.bytes && tag == operation->tag ? slice.out : NULL;
     }
@@ -339,69 +364,77 @@ static void *cursor_land(void *context, uint64_t edge_step, uint64_t bytes, uint
 }
 
 /* Edges of all steps, each once, in operation->edges; both sides' offers are out before anyone waits for one. */
-static enum status open_edge(struct operation *operation, int channel, enum edge_side side, int peer)
+static enum status open_edge(struct cursor *cursor, enum edge_side side, int position)
 {
+    struct operation *operation = cursor->operation;
     struct edge *edge;
-    TRY(comm_edge(&edge, channel, side, peer, operation->comm));
+    if (position < 0) return STATUS_OK;
+    int peer = comm_rank_at(operation->comm, cursor->channel, position);
+    TRY(comm_edge(&edge, cursor->edge_channel, side, peer, operation->comm));
     for (int e = 0; e < operation->edge_count; e++)
         if (operation->edges[e] == edge) return STATUS_OK;
     operation->edges[operation->edge_count++] = edge;
+    if (side == EDGE_PRODUCER) return STATUS_OK;
+    if (cursor->consumers < CURSOR_LANDINGS)
+        cursor->landings[cursor->consumers] = (struct cursor_landing){.cursor = cursor, .from = position,
+            .ahead_step = edge->fifo.step}; /* all older operations have consumed theirs */
+    cursor->consumers++;
     return STATUS_OK;
 }
 
+/* On a ring the first steps have both neighbours, in two levels the first rounds those of both rings; all steps are looked at for
+ * direct plans only. */
 static enum status open_edges(struct cursor *cursor)
 {
     struct operation *operation = cursor->operation;
-    struct ring_comm *comm = operation->comm;
-    /* On the ring the second step already has both neighbours; more than a few are looked at for direct plans only. */
-    int looked_at = collective_is_on_ring(operation->collective) && cursor->plan.steps > 3 ? 3 : cursor->plan.steps;
-    for (int i = 0; i < looked_at; i++) {
-        struct plan_step step = plan_step_at(&cursor->plan, i);
-        int channel = cursor->edge_channel;
-        if (step.from >= 0)
-            TRY(open_edge(operation, channel, EDGE_CONSUMER, comm_rank_at(comm, cursor->channel, step.from)));
-        if (step.to >= 0)
-            TRY(open_edge(operation, channel, EDGE_PRODUCER, comm_rank_at(comm, cursor->channel, step.to)));
+    const struct plan *plan = &cursor->plan;
+    int known = operation->edge_count, most = plan->host_ranks > 1 ? 4 : 2;
+    bool direct = !collective_is_on_ring(operation->collective);
+    for (int i = 0; i < plan->steps && (direct || operation->edge_count - known < most); i++) {
+        struct plan_step step = plan_step_at(plan, i);
+        TRY(open_edge(cursor, EDGE_CONSUMER, step.from));
+        TRY(open_edge(cursor, EDGE_CONSUMER, step.joins));
+        TRY(open_edge(cursor, EDGE_PRODUCER, step.to));
     }
     return STATUS_OK;
 }
 
-/* A cursor that consumes from one edge only tells it where slices belong. */
-static void offer_landings(struct operation *operation)
+/* A cursor that consumes from few edges tells them where slices belong. */
+static void offer_landings(struct cursor *cursor)
 {
-    struct edge *last[RING_MAX_CHANNELS] = {NULL};
-    int consumers = 0;
-    for (int e = 0; e < operation->edge_count; e++)
-        if (operation->edges[e]->config.side == EDGE_CONSUMER && consumers < operation->cursor_count)
-            last[consumers++] = operation->edges[e];
-        else if (operation->edges[e]->config.side == EDGE_CONSUMER) return;
-    for (int c = 0; c < consumers; c++) {
-        struct cursor *cursor = &operation->room->cursors[c];
-        cursor->ahead_step = last[c]->fifo.step; /* all older operations have consumed theirs */
-        last[c]->landing_context = cursor;
-        last[c]->landing = cursor_land;
+    const struct ring_comm *comm = cursor->operation->comm;
+    for (int i = 0; i < cursor->consumers && cursor->consumers <= CURSOR_LANDINGS; i++) {
+        int rank = comm_rank_at(comm, cursor->channel, cursor->landings[i].from);
+        struct edge *edge = *comm_edge_place(cursor->edge_channel, EDGE_CONSUMER, rank, comm);
+        edge->landing_context = &cursor->landings[i];
+        edge->landing = cursor_land;
     }
+}
+
+static bool writes_shared_slots(const struct operation *operation)
+{
+    for (int e = 0; e < operation->edge_count; e++)
+        if (operation->edges[e]->config.side == EDGE_PRODUCER && operation->edges[e]->transport->peer_reads_slots) return true;
+    return false;
 }
 
 static enum status begin_plan(struct operation *operation)
 {
     struct ring_comm *comm = operation->comm;
-    int most = 2 * (comm->nranks + roll_call_rounds(comm->nranks));
-    operation->cursor_count = collective_is_on_ring(operation->collective) ? comm->config.channels : 1;
+    bool on_ring = collective_is_on_ring(operation->collective);
+    int neighbours = !on_ring ? 2 * comm->nranks : (comm->host_ranks > 1 ? 4 : 2) * comm->config.channels;
+    int most = neighbours + 2 * roll_call_rounds(comm->nranks);
+    operation->cursor_count = on_ring ? comm->config.channels : 1;
     operation->edges = operation->room->edges;
-    if (collective_is_on_ring(operation->collective)) most = 2 * (comm->config.channels + roll_call_rounds(comm->nranks));
     if (most > OPERATION_ROOM_EDGES)
         operation->edges = calloc((size_t)most, sizeof *operation->edges);
     if (operation->edges == NULL) return FAIL(STATUS_SYSTEM, "no memory for %d edges", most);
     for (int channel = 0; channel < operation->cursor_count; channel++) {
         cursor_begin(&operation->room->cursors[channel], operation, channel);
         TRY(open_edges(&operation->room->cursors[channel]));
+        offer_landings(&operation->room->cursors[channel]);
     }
-    offer_landings(operation);
-    struct edge *producer = NULL;
-    for (int e = 0; e < operation->edge_count && producer == NULL; e++)
-        if (operation->edges[e]->config.side == EDGE_PRODUCER) producer = operation->edges[e];
-    operation->slots_are_shared = producer != NULL && producer->transport->peer_reads_slots;
+    operation->slots_are_shared = writes_shared_slots(operation);
     if (!operation->slots_are_shared) return STATUS_OK;
     pthread_mutex_lock(&comm->lock);
     operation->streaming = stores_choose(&comm->stores[operation->collective], operation->count * dtype_bytes(operation->reduction.dtype));

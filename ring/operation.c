@@ -138,7 +138,7 @@ void operation_describe_wait(char *text, size_t bytes, int *rank, const struct o
     for (int channel = 0; channel < operation->cursor_count; channel++) {
         const struct cursor *cursor = &operation->room->cursors[channel];
         if (cursor->waits_for < 0 || (cursor->wait == CURSOR_DRAINING && roll_call_waits_for(operation) >= 0)) continue;
-        const struct edge *edge = cursor->wait == CURSOR_WAITS_DATA ? cursor->consumer : cursor->producer;
+        const struct edge *edge = cursor->wait == CURSOR_DRAINING ? cursor->producer : cursor->waits_on;
         const char *what = edge != NULL && edge->phase != EDGE_READY ? "the connection with"
                            : cursor->wait == CURSOR_WAITS_DATA       ? "data from"
                            : cursor->wait == CURSOR_WAITS_ROOM       ? "room at"

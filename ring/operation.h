@@ -38,6 +38,15 @@ struct place {
     size_t slice; /* within the block */
 };
 
+/* Where what comes from a position belongs: for transports that receive into memory. See cursor_land(). */
+#define CURSOR_LANDINGS 2 /* a ring's, and in two levels the other ring's */
+struct cursor_landing {
+    struct cursor *cursor;
+    int from;              /* position */
+    struct place ahead;    /* the next receive from there whose landing has not been asked for, */
+    uint64_t ahead_step;   /* and its step on the edge */
+};
+
 /* One channel's run through its plan. */
 struct cursor {
     struct operation *operation;
@@ -47,12 +56,14 @@ struct cursor {
     size_t slice_count;    /* elements of a full slice */
     size_t slices;         /* per chunk, at least 1: an empty operation still meets its neighbours */
     struct place at;
-    struct place ahead;    /* the next receive whose landing has not been asked for, */
-    uint64_t ahead_step;   /* and its step on the consumer's edge: see cursor_land() */
     enum cursor_wait wait;
-    int waits_for;         /* rank, when waiting */
+    int waits_for;         /* rank, when waiting, */
+    const struct edge *waits_on; /* and its edge */
     struct edge *producer; /* of the step in hand; NULL: it does not send */
     struct edge *consumer;
+    struct edge *joined;   /* of a sum of other hosts */
+    struct cursor_landing landings[CURSOR_LANDINGS];
+    int consumers;         /* edges that it receives by; more than there are landings: none is used */
 };
 
 /* How far a small operation has come: see exchange.h. */
@@ -144,6 +155,7 @@ struct operation {
     struct edge **edges;   /* all that it uses: room->edges, or allocated where those do not suffice */
     int edge_count;
     uint64_t sent_bytes, received_bytes;
+    uint64_t border_bytes; /* of those sent, to other hosts */
     bool begun;            /* by the engine, when its turn has come */
     int64_t progress_ns;   /* when it last moved; 0: just now */
     int64_t statement_ns;  /* when the mailbox is to be looked at again; 0: no statement made yet */

@@ -30,6 +30,10 @@ size_t reduce_partial_bytes(const struct reduction *reduction);
 void reduce_combine(
     void *dst, const void *wire, const void *own, size_t count, const struct reduction *reduction);
 
+/* Of two partial sums: dst[i] = theirs[i] ⊕ ours[i]. dst may be either. */
+void reduce_merge(
+    void *dst, const void *theirs, const void *ours, size_t count, const struct reduction *reduction);
+
 /* Whether own elements change before they enter the ring: where sums are wide, in a floating-point average, and in a
  * premul_sum, there of one rank alone too. */
 bool reduce_scales(const struct reduction *reduction);

@@ -184,6 +184,16 @@ void reduce_combine(void *dst, const void *wire, const void *own, size_t count, 
     loop(dst, wire, own, count, reduction);
 }
 
+/* What is in a partial sum has been scaled and widened already. */
+void reduce_merge(void *dst, const void *theirs, const void *ours, size_t count, const struct reduction *reduction)
+{
+    struct reduction plain = *reduction;
+    if (plain.redop == REDOP_AVG || plain.redop == REDOP_PREMUL_SUM) plain.redop = REDOP_SUM;
+    if (plain.wide) plain.dtype = DTYPE_FLOAT32;
+    plain.wide = false;
+    reduce_combine(dst, theirs, ours, count, &plain);
+}
+
 bool reduce_scales(const struct reduction *reduction)
 {
     if (reduction->redop == REDOP_PREMUL_SUM || reduction->wide) return true;

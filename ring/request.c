@@ -149,6 +149,7 @@ static void comm_count(struct ring_comm *comm, const struct operation *operation
     struct ring_counters *counters = &comm->counters;
     __atomic_add_fetch(&counters->operations[operation->collective], 1, __ATOMIC_RELAXED);
     __atomic_add_fetch(&counters->sent_bytes[operation->collective], operation->sent_bytes, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&counters->border_bytes[operation->collective], operation->border_bytes, __ATOMIC_RELAXED);
     __atomic_add_fetch(&counters->received_bytes[operation->collective], operation->received_bytes, __ATOMIC_RELAXED);
     if (busy_ns == 0) return;
     __atomic_add_fetch(&counters->busy_ns, (uint64_t)busy_ns, __ATOMIC_RELAXED);

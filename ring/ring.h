@@ -13,7 +13,9 @@
  *   aliasing     In place means the address named with each function; any other overlap of send and recv is INVALID.
  *   completion   stream NULL: on return recv holds the result and send may be reused. Else the call returns at once, the
  *                spans must live and send must not change until the stream has passed; failures show at stream_synchronize().
- *   bits         I1: same bits on all ranks. I2: they depend on data, nranks and ring order alone.
+ *   bits         I1: same bits on all ranks. I2: they depend on data, nranks and the order of sums alone: the ring's, or, in two
+ *                levels, that of hosts on the ring and of ranks in each (enum hierarchy). The rule that chooses looks at nothing
+ *                but which ranks share a host.
  *   errors       INVALID before anything is sent. PEER, TIMEOUT, DATA, SYSTEM, ABORTED afterwards: the communicator has then
  *                failed, all ranks are told, and every later call returns ABORTED with the first failure's text. recv is undefined.
  *                ring_comm_shrink() gives the ranks that are left another one.
@@ -37,7 +39,8 @@
 extern "C" {
 #endif
 
-/* The order is that of the ring (plan.c), one rank after the other. Integers wrap. float16 and bfloat16 are computed in float32
+/* The order is that of the ring (plan.c), one rank after the other; in two levels (plan_two_level.c) one after the other within each
+ * host, then one host's sum after the other's. Integers wrap. float16 and bfloat16 are computed in float32
  * and rounded at every rank, unless ring_comm_set_reduce_dtype() lets them be rounded once.
  *   avg          floats are scaled by 1/nranks before they are summed, so that nothing overflows on the way; integers are
  *                divided after the sum, toward zero. One rank alone: unchanged.
@@ -58,6 +61,19 @@ enum reduce_dtype {
 const char *reduce_dtype_name(enum reduce_dtype reduce_dtype); /* "own", "float32" */
 int reduce_dtype_from_name(enum reduce_dtype *reduce_dtype, const char *name); /* 0, or -1 */
 
+/* Where several hosts have several ranks each: whether reductions and gathers go round one ring of all ranks, or in two levels,
+ * inside each host and between hosts (plan_two_level.c), which sends fewer bytes out of a host: 2(H−1)/H of an all-reduce's buffer
+ * by each of H hosts, where the ring sends 2(n−1)/n. Sums have another order there, so other bits. */
+enum hierarchy {
+    HIERARCHY_GIVEN,     /* by the environment */
+    HIERARCHY_AUTO,      /* two levels where at least two hosts have at least two ranks, the same number on each; else flat */
+    HIERARCHY_FLAT,
+    HIERARCHY_TWO_LEVEL, /* as auto, but opening the job's communicator fails where the ranks' hosts are not like that */
+    HIERARCHY_COUNT
+};
+const char *hierarchy_name(enum hierarchy hierarchy); /* "auto", "flat", "two_level" */
+int hierarchy_from_name(enum hierarchy *hierarchy, const char *name); /* 0, or -1 */
+
 struct ring_comm;
 struct transport;
 
@@ -74,8 +90,11 @@ struct ring_config {
     size_t check_roots_bytes; /* rooted calls of so many bytes (count · element) succeed only when all ranks are known to call */
                            /* the same; 1 for all. RINGZERO_CHECK_ROOTS, 256 KiB; 0 there for all */
     int channels;          /* rings that share the work, 1 … 16. RINGZERO_CHANNELS, 1 */
+    enum hierarchy hierarchy; /* RINGZERO_HIERARCHY, auto */
     int timeout_ms;        /* without progress. RINGZERO_TIMEOUT_MS, the bootstrap's */
     uint64_t start;        /* first step of each edge's counters: for tests. 0 */
+    const char *host;      /* any text: ranks that give different ones count as being on different hosts; read when the communicator */
+                           /* opens, each rank's own. RINGZERO_HOST, the machine */
     const struct transport *custom; /* a transport that is not in the table: for tests and experiments. NULL */
 };
 
@@ -136,12 +155,16 @@ struct ring_counters {
     uint64_t operations[COLLECTIVE_COUNT];
     uint64_t sent_bytes[COLLECTIVE_COUNT];
     uint64_t received_bytes[COLLECTIVE_COUNT];
+    uint64_t border_bytes[COLLECTIVE_COUNT]; /* of sent_bytes, what went to ranks of other hosts */
     uint64_t busy_ns;
 };
 struct ring_counters ring_comm_counters(const struct ring_comm *comm);
 
 /* The rank at each position of a channel's ring; nranks entries, valid until close. */
 const int *ring_comm_order(const struct ring_comm *comm, int channel);
+
+/* In two levels the ranks on each host, at least 2: positions [h·m, (h+1)·m) of each ring are host h. Flat: 1. */
+int ring_comm_host_ranks(const struct ring_comm *comm);
 
 /* A call, for predictions: what the functions below take. */
 struct ring_call {
@@ -159,6 +182,8 @@ struct ring_call {
 /* What ring_counters.sent_bytes grows by at `rank` for one call. comm gives the ring's order, the tunables and whether its ranks
  * share memory; NULL: rank order, the defaults, and that they do. Pure. */
 uint64_t ring_predict_sent_bytes(const struct ring_call *call, int nranks, int rank, const struct ring_comm *comm);
+/* And ring_counters.border_bytes, at a rank of this communicator. */
+uint64_t ring_predict_border_bytes(const struct ring_call *call, int rank, const struct ring_comm *comm);
 
 /* The chunk of `count` elements that belongs to rank c: the first count mod nranks chunks have one element more. Pure. */
 static inline size_t ring_chunk_begin(size_t count, int nranks, int c)
@@ -168,7 +193,8 @@ static inline size_t ring_chunk_begin(size_t count, int nranks, int c)
 }
 
 /* recv[i] = Σ over ranks of send[i]. count elements in each. In place: recv == send.
- * cost: 2n−1 steps; 2(n−1)/n · count elements sent per rank. source: plan.c. */
+ * cost: 2n−1 steps; 2(n−1)/n · count elements sent per rank; in two levels of them 2(H−1)/n to other hosts. source: plan.c,
+ * plan_two_level.c. */
 MUST_CHECK enum status ring_all_reduce(struct span recv, struct span send, size_t count, enum dtype dtype, enum redop redop,
     struct ring_comm *comm, struct stream *stream);
 

@@ -64,6 +64,8 @@ static enum small_end run_claimed(struct exchange *exchange, struct request *req
     if (!spin(exchange, comm->progress)) return SMALL_UNFINISHED;
     count_up(&comm->small.operations[plan->collective], 1);
     count_up(&comm->small.sent_bytes[plan->collective], plan->sent_bytes);
+    if (plan->border_bytes > 0)
+        count_up(&comm->small.border_bytes[plan->collective], plan->border_bytes);
     count_up(&comm->small.received_bytes[plan->collective], plan->received_bytes);
     return SMALL_DONE;
 }

@@ -10,6 +10,8 @@
  */
 #include "ring/topology.h"
 
+#include <stdio.h>
+
 #define MOST_SHORTENED 64 /* ranks of a host up to which step 2 is worth its m² work a turn */
 
 /* ---- distances ---- */
@@ -93,9 +95,9 @@ static int place_of_nic(const struct topology_devices *devices, uint32_t id)
     return -1;
 }
 
-/* For edges that are on no ring. */
-static int nearest_nic(const struct topology *topology, int rank)
+int topology_own_nic(const struct topology *topology, int rank, int channel)
 {
+    if (topology->devices == NULL) return -1;
     struct candidate list[TOPOLOGY_MOST_LINKS];
     int count = list_candidates(list, topology, topology->ranks[rank].host);
     int nearest[TOPOLOGY_MOST_LINKS], equals = 0, least = DISTANCE_COUNT, before = 0;
@@ -107,7 +109,7 @@ static int nearest_nic(const struct topology *topology, int rank)
         nearest[equals++] = place;
     }
     for (int r = 0; r < rank; r++) before += topology->ranks[r].host == topology->ranks[rank].host;
-    return equals == 0 ? -1 : nearest[before % equals];
+    return equals == 0 ? -1 : nearest[(before + channel) % equals];
 }
 
 /* The id of the NIC that the rank's host has for the channel; 0: none. */
@@ -122,7 +124,7 @@ static uint32_t channel_nic(const struct topology *topology, int rank, int chann
 int topology_nic(const struct topology *topology, int rank, int channel)
 {
     if (topology->devices == NULL) return -1;
-    if (channel < 0) return nearest_nic(topology, rank);
+    if (channel < 0) return topology_own_nic(topology, rank, 0);
     uint32_t id = channel_nic(topology, rank, channel);
     return id == 0 ? -1 : place_of_nic(&topology->devices[rank], id);
 }
@@ -243,6 +245,40 @@ void topology_ring_order(int *order, const struct topology *topology, int channe
             if (ranks[r].host == ranks[first].host) order[placed++] = r;
         if (placed > begin) order_host(order + begin, placed - begin, topology, channel);
     }
+}
+
+/* ---- two levels ---- */
+
+struct topology_shape topology_shape(const struct topology *topology)
+{
+    struct topology_shape shape = {0, topology->nranks, 0};
+    for (int first = 0; first < topology->nranks; first++) {
+        int before = 0, ranks = 0;
+        for (int r = 0; r < topology->nranks; r++) {
+            bool same_host = topology->ranks[r].host == topology->ranks[first].host;
+            before += same_host && r < first;
+            ranks += same_host;
+        }
+        if (before > 0) continue;
+        shape.hosts++;
+        if (ranks < shape.least) shape.least = ranks;
+        if (ranks > shape.most) shape.most = ranks;
+    }
+    return shape;
+}
+
+bool topology_shape_has_two_levels(struct topology_shape shape)
+{
+    return shape.hosts > 1 && shape.least > 1 && shape.least == shape.most;
+}
+
+const char *topology_shape_text(char text[64], struct topology_shape shape)
+{
+    char most[24] = "";
+    if (shape.most > shape.least) snprintf(most, sizeof most, " to %d", shape.most);
+    snprintf(text, 64, "%d host%s of %d%s rank%s", shape.hosts, shape.hosts == 1 ? "" : "s",
+        shape.least, most, shape.most == 1 ? "" : "s");
+    return text;
 }
 
 const struct transport *topology_transport(

@@ -27,7 +27,7 @@
 
 /* One rank's description of itself. Travels as bytes between ranks of the same build. */
 struct topology_rank {
-    uint64_t host; /* same number: same host and process table. RINGZERO_HOST pretends another */
+    uint64_t host; /* same number: same host and process table; or another one is pretended */
     uint32_t shm_works;                 /* this rank can share memory */
     uint32_t verbs_work;                /* and reach others by RDMA */
     int32_t package, numa, cache, core; /* where it runs, by machine.h; -1: in several, unknown */
@@ -56,8 +56,8 @@ struct topology {
 };
 
 /* Describes the calling process. Where it may run on every core nothing but its host is told,
- * and no machine is read. */
-struct topology_rank topology_describe_self(void);
+ * and no machine is read. pretended: any text in place of its host; or NULL. */
+struct topology_rank topology_describe_self(const char *pretended);
 /* And what it has around it; gpu as in struct topology_rank. names: of its NICs, which do not
  * travel. */
 struct topology_names {
@@ -75,6 +75,19 @@ void topology_describe(struct topology_rank *rank, struct topology_devices *devi
  * first ranks. */
 void topology_ring_order(int *order, const struct topology *topology, int channel);
 
+/* How ranks are spread over hosts. */
+struct topology_shape {
+    int hosts, least, most; /* ranks on the host that has fewest, and most */
+};
+struct topology_shape topology_shape(const struct topology *topology);
+
+/* The rule for two levels (plan_two_level.c): at least two hosts, and at least two ranks on each,
+ * the same number everywhere. By that alone: what decides bits depends neither on transports nor
+ * on measurements. */
+bool topology_shape_has_two_levels(struct topology_shape shape);
+/* "2 hosts of 4 ranks", "hosts of 7 to 8 ranks" */
+const char *topology_shape_text(char text[64], struct topology_shape shape);
+
 /* What lies between two ranks. */
 enum distance topology_distance(const struct topology *topology, int a, int b);
 
@@ -83,6 +96,10 @@ enum distance topology_distance(const struct topology *topology, int a, int b);
  * that are nearer to a rank of the host before others. channel < 0: the nearest to this rank,
  * for edges that are on no ring; ranks that are equally near to several take them in turn. */
 int topology_nic(const struct topology *topology, int rank, int channel);
+
+/* In two levels all ranks of a host send to other hosts at once, each by a NIC that is nearest to
+ * itself: channel c by the c-th of those that are equally near. */
+int topology_own_nic(const struct topology *topology, int rank, int channel);
 
 /* The transport of the edge between two ranks when the user asked for "auto". */
 const struct transport *topology_transport(

@@ -158,7 +158,7 @@ static void add(struct world *world, int rank)
     for (int s = 0; s < plan->sum_count; s++)
         for (size_t i = 0; i < plan->sums[s].count; i++) {
             const struct exchange_sum *sum = &plan->sums[s];
-            int owner = plan->order[sum->last];
+            int owner = plan->order[sum->channel][sum->last];
             bool free_order = n == 2 && plan->sum_count == 1 && whole;
             size_t index =
                 free_order || whole ? sum->at / ELEMENT + i : index_of(owner, i, &world->operation);
