@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +20,7 @@
 #include <unistd.h>
 
 #include "verbs/clock.h"
+#include "verbs/connection.h"
 
 #define CALL_BYTES LIMIT_LEAST_BUFFER_BYTES
 #define STREAM_BYTES                                                                               \
@@ -172,8 +172,7 @@ static enum status connect_next(
     if (error != 0)
         return FAIL(STATUS_PEER, "measuring the TCP limit: connecting to rank %d at %s port %d: %s",
             ends->next_rank, next->address, next->port, strerror(error));
-    int yes = 1;
-    (void)setsockopt(ends->next, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    connection_tune(ends->next); /* as an edge's: else it is no mark for edges */
     return STATUS_OK;
 }
 

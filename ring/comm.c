@@ -564,6 +564,9 @@ static struct edge_config edge_config_of(int channel, enum edge_side side, int p
         .bell = progress_bell(comm->progress),
     };
     if (channel != comm_exchange_channel(comm)) return config;
+    enum edge_side other = side == EDGE_PRODUCER ? EDGE_CONSUMER : EDGE_PRODUCER;
+    config.shared = peer != comm->rank; /* what is small is mostly answered */
+    config.twin = *comm_edge_place(channel, other, peer, comm);
     config.slot_bytes = exchange_slot_bytes(comm);
     config.slot_count = exchange_slot_count(comm);
     config.line_bytes = EXCHANGE_LINE_BYTES;

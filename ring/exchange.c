@@ -189,7 +189,7 @@ static inline void free_slot(const struct exchange_message *message)
 static inline enum status give_back(const struct exchange_message *message, bool *moved)
 {
     free_slot(message);
-    return is_staged(message->edge) ? edge_progress(message->edge, moved) : STATUS_OK;
+    return edge_drained(message->edge) ? STATUS_OK : edge_progress(message->edge, moved);
 }
 
 bool exchange_tell(struct edge *edge, uint64_t tag)

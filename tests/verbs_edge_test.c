@@ -25,6 +25,7 @@ struct setting {
     const struct transport *transport;
     uint64_t slot_count, start;
     bool addresses; /* the producer posts from its own memory where the transport can */
+    bool counts;    /* ranks are processes: what they open can be counted */
 };
 
 static unsigned char byte_at(uint64_t step, size_t i) { return (unsigned char)(step * 31 + i * 7 + (step >> 8)); }
@@ -189,6 +190,78 @@ static void reuse_body(struct bootstrap *bootstrap, void *argument)
     device_close(device);
 }
 
+/* ---- twins: an edge each way that may share what carries them, opened in whatever order ---- */
+
+static void duplex(struct edge *out, struct edge *in, const struct setting *setting)
+{
+    int64_t deadline = clock_ns() + clock_ms_to_ns(PATIENCE);
+    uint64_t sent = 0, received = 0, turn = 0;
+    while (sent < STEPS || received < STEPS || !is_drained(out) || !is_drained(in)) {
+        bool moved = false;
+        if (!CHECK_OK(edge_progress(out, &moved)) || !CHECK_OK(edge_progress(in, &moved))) return;
+        if (sent < STEPS && fifo_room(&out->fifo) > 0) {
+            unsigned char *to = fifo_slot(&out->fifo);
+            for (size_t i = 0; i < bytes_at(sent); i++) to[i] = byte_at(sent, i);
+            fifo_post(&out->fifo, bytes_at(sent), sent, 0);
+            sent++;
+        }
+        turn++; /* steps pile up where they are taken late: credits are then words of their own */
+        if ((!setting->addresses || turn % 5 == 0) && received < STEPS && fifo_ready(&in->fifo) > 0) {
+            struct fifo_record record = fifo_record(&in->fifo);
+            const unsigned char *data = fifo_data(&in->fifo, &record);
+            size_t wrong = 0;
+            CHECK(record.bytes == bytes_at(received) && record.tag == received);
+            for (size_t i = 0; i < record.bytes; i++) wrong += data[i] != byte_at(received, i);
+            if (!CHECK_MSG(wrong == 0, "step %llu: %zu wrong bytes", (unsigned long long)received, wrong)) return;
+            fifo_free(&in->fifo);
+            received++;
+        }
+        if (!moved) usleep(20);
+        if (!CHECK_MSG(clock_ns() < deadline, "waited %d ms", PATIENCE)) return;
+    }
+}
+
+static int sockets_open(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 256; fd++) {
+        int type = 0;
+        socklen_t length = sizeof type;
+        count += getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0;
+    }
+    return count;
+}
+
+static struct edge *open_twin(const struct setting *setting, enum edge_side side, struct edge *twin, struct bootstrap *bootstrap, struct device *device)
+{
+    int self = bootstrap_rank(bootstrap);
+    struct edge_config config = {.side = side, .self = self, .peer = 1 - self, .key = 43, .slot_bytes = SLOT_SIZE,
+        .slot_count = setting->slot_count, .start = setting->start, .shared = true, .twin = twin, .bootstrap = bootstrap, .device = device};
+    struct edge *edge = NULL;
+    CHECK_OK(edge_open(&edge, setting->transport, &config));
+    return edge;
+}
+
+/* Both ranks open their producer first, so not the same edge; or the same. */
+static void twins_body(struct bootstrap *bootstrap, void *argument)
+{
+    const struct setting *setting = argument;
+    struct device *device = NULL;
+    CHECK_OK(device_open(&device, "host"));
+    bool late = setting->slot_count == 8, zero = bootstrap_rank(bootstrap) == 0;
+    int before = sockets_open();
+    struct edge *out = NULL, *in = NULL;
+    if (!late || zero) out = open_twin(setting, EDGE_PRODUCER, NULL, bootstrap, device);
+    in = open_twin(setting, EDGE_CONSUMER, out, bootstrap, device);
+    if (out == NULL) out = open_twin(setting, EDGE_PRODUCER, in, bootstrap, device);
+    if (out != NULL && in != NULL) duplex(out, in, setting);
+    CHECK_OK(bootstrap_barrier(bootstrap));
+    if (setting->counts && setting->transport == &transport_tcp) CHECK(sockets_open() == before + 1);
+    edge_close(zero ? out : in);
+    edge_close(zero ? in : out);
+    device_close(device);
+}
+
 /* ---- a full FIFO: room falls to none, and comes back one by one ---- */
 
 static void full_body(struct bootstrap *bootstrap, void *argument)
@@ -309,21 +382,24 @@ static void stranger_body(struct bootstrap *bootstrap, void *argument)
 int main(void)
 {
     for (const struct transport *const *t = transports; *t != NULL; t++) {
-        struct setting setting = {*t, 4, 0, false};
+        struct setting setting = {*t, 4, 0, false, false};
         if (!test_takes((*t)->name)) continue;
         /* Processes first: fork() wants a process without threads. */
         CHECK(ranks_as_processes(2, PATIENCE, stream_body, &setting, -1) == 0);
+        struct setting twins = {*t, 8, 0, false, true};
+        CHECK(ranks_as_processes(2, PATIENCE, twins_body, &twins, -1) == 0);
         CHECK(ranks_as_processes(2, PATIENCE, death_body, &setting, 0) == 0);
         if (*t == &transport_tcp) CHECK(ranks_as_processes(2, PATIENCE, stranger_body, &setting, -1) == 0);
     }
     for (const struct transport *const *t = transports; *t != NULL; t++) {
         if (!test_takes((*t)->name)) continue;
-        struct setting settings[] = {{*t, 4, 0, false}, {*t, 1, 0, false}, {*t, 8, UINT64_MAX - 100, true}, {*t, 2, 7, true}};
+        struct setting settings[] = {{*t, 4, 0, false, false}, {*t, 1, 0, false, false}, {*t, 8, UINT64_MAX - 100, true, false}, {*t, 2, 7, true, false}};
         for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
             ranks_as_threads(2, PATIENCE, stream_body, &settings[i]);
             ranks_as_threads(2, PATIENCE, full_body, &settings[i]);
+            ranks_as_threads(2, PATIENCE, twins_body, &settings[i]);
         }
-        struct setting large = {*t, 2, 0, true};
+        struct setting large = {*t, 2, 0, true, false};
         ranks_as_threads(2, PATIENCE, reuse_body, &large);
     }
     CHECK(transport_by_name("shm") == &transport_shm && transport_by_name("carrier pigeon") == NULL);

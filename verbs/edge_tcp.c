@@ -1,499 +1,393 @@
-/* edge_tcp: an edge over one TCP connection. Both sides stage: the producer's slots, records and counters are its own, the
- * consumer's are its own, and progress() carries steps one way and credits the other, never blocking.
+/* edge_tcp: an edge over TCP. Both sides stage: the producer's slots, records and counters are its
+ * own, the consumer's are its own, and progress() carries steps one way and credits the other,
+ * never blocking. All that travels on a connection is frames:
  *
- *   producer ──► consumer   hello { magic, nonce }                               once, after connecting
- *                           frame { bytes, tag } payload[bytes]                  one per step, in order
- *   consumer ──► producer   credit: the consumer's head, u64                     whenever half of the slots are free
+ *   { what, bytes, tag, head } payload[bytes]
+ *      what   STEP: a step of the edge whose producer is here, with its bytes and tag
+ *             HEAD: the head of the edge whose consumer is here: credit. With every step of its
+ *             twin, else alone, whenever half of the slots are free
  *
- * All words are in host order: both ends run the same build (the bootstrap refuses another).
+ * An edge has a connection of its own, or shares it with its twin, the edge of the other direction
+ * (edge_config.shared): what two ranks tell each other then takes the acknowledgements of TCP and
+ * the credits along, and a small message costs little more than half of what it costs alone.
  *
- * A step is sent only when the consumer has a slot for it (step < credit + S), so the consumer reads a payload straight into
- * its slot, or where the consumer's landing says, and the connection never stalls in mid-step for want of one. The producer's head moves when the kernel has taken
- * the last byte of a step: its source, slot or address, may then be reused. source: FIELD_NOTES §1.
+ *   one line, two edges   rank 0: producer of X, consumer of Y    steps of X, heads of Y ──►
+ *                         rank 1: consumer of X, producer of Y    ◄── steps of Y, heads of X
+ *
+ * A step is sent only when the consumer has a slot for it (step < credit + S), so the consumer
+ * reads a payload straight into its slot, or where the consumer's landing says, and a line never
+ * stalls in mid-step for want of one. The producer's head moves when the kernel has taken the last
+ * byte of a step: its source, slot or address, may then be reused. source: FIELD_NOTES §1.
  */
 #include "verbs/transport.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
-#include "verbs/address.h"
-#include "verbs/clock.h"
-#include "verbs/log.h"
+#include "verbs/connection.h"
 
-#define TCP_MAGIC       0x72696e6774637031u /* "ringtcp1" */
-#define STRANGERS       4                   /* accepted connections that have not said hello yet */
-#define STRANGER_MS     5000                /* how long one may stay silent */
-#define SCATTER_ENTRIES 2
-#define AHEAD_BYTES     1024 /* received at once where less is wanted: a small step takes one call instead of two */
+#define AHEAD_BYTES 1024 /* received at once where less is wanted: a small step takes one call */
 
-struct tcp_offer {
-    uint64_t nonce;
-    uint32_t port;
-    char address[64]; /* numeric */
-};
-_Static_assert(sizeof(struct tcp_offer) <= EDGE_OFFER_BYTES, "the offer fits");
-
-struct tcp_hello {
-    uint64_t magic;
-    uint64_t nonce;
-};
+enum frame_part { FRAME_STEP = 1, FRAME_HEAD = 2 };
 
 struct tcp_frame {
-    uint64_t bytes;
+    uint64_t what;  /* of enum frame_part, at least one */
+    uint64_t bytes; /* of the payload; 0 without a step */
     uint64_t tag;
+    uint64_t head;
 };
 
-/* A connection that has not proved to be the producer. */
-struct stranger {
-    int fd; /* -1: free place */
-    int64_t deadline_ns;
-    size_t got;
-    struct tcp_hello hello;
-    char from[64];
+/* What the edges of one connection share. */
+struct tcp_line {
+    struct connection connection;
+    struct connection_offer offer; /* the listener's */
+    bool listens, connected;
+    struct edge *ends[2]; /* of this process, by enum edge_side; NULL: not open */
+
+    bool sending; /* a frame is in hand, */
+    struct tcp_frame out;
+    size_t out_done; /* and so many bytes of it and its payload have been sent */
+
+    struct tcp_frame in;
+    size_t in_done; /* the same of the one that arrives */
+    void *landing;  /* where its payload goes instead of the slot; NULL: the slot */
+    bool dry;       /* the kernel had less than was asked for */
+    unsigned char ahead[AHEAD_BYTES]; /* received, not yet taken: [ahead_begin, ahead_end) */
+    size_t ahead_begin, ahead_end;
 };
 
 struct tcp_edge {
-    int fd;        /* the connection; -1 before */
-    int listen_fd; /* consumer, until connected; else -1 */
-    uint64_t nonce;
-    struct stranger strangers[STRANGERS];
-
+    struct tcp_line *line;
     uint64_t tail, head; /* what edge->fifo points at */
     struct span slots;
     struct fifo_record *records;
-
-    /* The step being carried: producer: the oldest not yet sent; consumer: the next to arrive. */
-    uint64_t step;
-    struct tcp_frame frame;
-    size_t frame_done; /* bytes of frame and payload already carried */
-    void *landing;     /* consumer: where the payload goes instead of the slot; NULL: the slot */
-    unsigned char ahead[AHEAD_BYTES]; /* consumer: received, not yet taken: [ahead_begin, ahead_end) */
-    size_t ahead_begin, ahead_end;
-
-    uint64_t credit;     /* producer: the consumer's head as last told. consumer: head as last sent, whole */
-    size_t credit_done;  /* bytes of the credit in hand */
-    uint64_t credit_word;
-    bool hello_sent;
+    uint64_t step;   /* producer: the oldest not yet sent; consumer: the next to arrive */
+    uint64_t credit; /* the consumer's head, as last told (producer) or last said (consumer) */
 };
 
-static bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
-
-static enum status connection_lost(const struct edge *edge, const char *what, int error)
+static struct tcp_edge *end_of(const struct tcp_line *line, enum edge_side side)
 {
-    return FAIL(STATUS_PEER, "tcp connection with rank %d: %s: %s", edge->config.peer, what,
-        error == 0 ? "closed by the peer" : strerror(error));
+    return line->ends[side] != NULL ? line->ends[side]->state : NULL;
 }
 
-/* Advice: without it small messages are slow, not wrong. */
-static void connection_tune(int fd)
-{
-    int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
+/* ---- opening ---- */
 
-/* Both ends at one address are on one machine: there is no line that could be congested, and an algorithm that paces (bbr) only
- * makes the sender wait. Between machines the choice is the system's. Call when connected. */
-static void connection_tune_local(int fd)
+static enum status line_open(struct tcp_line **out, const struct edge_config *config)
 {
-    struct sockaddr_storage here = {0}, there = {0};
-    socklen_t here_length = sizeof here, there_length = sizeof there;
-    if (getsockname(fd, (struct sockaddr *)&here, &here_length) != 0) return;
-    if (getpeername(fd, (struct sockaddr *)&there, &there_length) != 0) return;
-    if (!address_equal(&here, &there)) return;
-    static const char plain[] = "reno"; /* every kernel has it, every user may choose it */
-    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, plain, sizeof plain - 1);
-}
-
-/* ---- connecting ---- */
-
-static enum status listen_at(struct tcp_edge *tcp, const char *address, uint32_t *port)
-{
-    struct sockaddr_storage name;
-    socklen_t length;
-    if (!address_parse(&name, &length, address, 0))
-        return FAIL(STATUS_INVALID, "\"%s\" is no numeric address to listen on", address);
-    tcp->listen_fd = socket(name.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (tcp->listen_fd < 0 || bind(tcp->listen_fd, (struct sockaddr *)&name, length) != 0 ||
-        listen(tcp->listen_fd, 16) != 0 || getsockname(tcp->listen_fd, (struct sockaddr *)&name, &length) != 0)
-        return FAIL(STATUS_SYSTEM, "cannot listen on %s: %s; raise ulimit -n or choose another RINGZERO_INTERFACE", address,
-            strerror(errno));
-    *port = (uint32_t)address_port(&name);
-    return STATUS_OK;
+    struct tcp_line *line = calloc(1, sizeof *line);
+    if (line == NULL) return FAIL(STATUS_SYSTEM, "no memory for a connection");
+    *out = line;
+    connection_begin(&line->connection, config->peer);
+    bool consumer = config->side == EDGE_CONSUMER;
+    line->listens = config->shared ? config->self < config->peer : consumer;
+    if (!line->listens) return STATUS_OK;
+    return connection_listen(&line->offer, &line->connection, bootstrap_address(config->bootstrap));
 }
 
 static enum status tcp_offer(struct edge *edge, struct edge_offer *out)
 {
+    const struct edge_config *config = &edge->config;
     struct tcp_edge *tcp = calloc(1, sizeof *tcp);
     if (tcp == NULL) return FAIL(STATUS_SYSTEM, "no memory for an edge");
     edge->state = tcp;
-    tcp->fd = tcp->listen_fd = -1;
-    for (int i = 0; i < STRANGERS; i++) tcp->strangers[i].fd = -1;
-    tcp->step = tcp->credit = tcp->tail = tcp->head = edge->config.start;
-
-    const struct edge_config *config = &edge->config;
-    TRY(memory_alloc(&tcp->slots, config->slot_bytes * config->slot_count, MEMORY_COMMUNICATION, config->device));
+    tcp->step = tcp->credit = tcp->tail = tcp->head = config->start;
+    TRY(memory_alloc(&tcp->slots, config->slot_bytes * config->slot_count, MEMORY_COMMUNICATION,
+        config->device));
     tcp->records = calloc(config->slot_count, sizeof *tcp->records);
     if (tcp->records == NULL) return FAIL(STATUS_SYSTEM, "no memory for an edge");
     edge->fifo.slots = tcp->slots.ptr;
     edge->fifo.records = tcp->records;
     edge->fifo.tail = &tcp->tail;
     edge->fifo.head = &tcp->head;
-    if (config->side == EDGE_PRODUCER) return STATUS_OK;
 
-    struct tcp_offer offer = {0};
-    if (getrandom(&offer.nonce, sizeof offer.nonce, 0) != (ssize_t)sizeof offer.nonce)
-        return FAIL(STATUS_SYSTEM, "getrandom failed: %s", strerror(errno));
-    tcp->nonce = offer.nonce;
-    snprintf(offer.address, sizeof offer.address, "%s", bootstrap_address(config->bootstrap));
-    TRY(listen_at(tcp, offer.address, &offer.port));
-    memcpy(out->bytes, &offer, sizeof offer);
-    return STATUS_OK;
-}
-
-static enum status producer_start_connecting(struct edge *edge, const struct tcp_offer *offer)
-{
-    struct tcp_edge *tcp = edge->state;
-    struct sockaddr_storage name;
-    socklen_t length;
-    if (!address_parse(&name, &length, offer->address, (int)offer->port))
-        return FAIL(STATUS_DATA, "rank %d offers no numeric address", edge->config.peer);
-    tcp->fd = socket(name.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (tcp->fd < 0) return FAIL(STATUS_SYSTEM, "no socket: %s; raise ulimit -n", strerror(errno));
-    connection_tune(tcp->fd);
-    if (connect(tcp->fd, (struct sockaddr *)&name, length) != 0 && errno != EINPROGRESS)
-        return FAIL(STATUS_PEER, "cannot connect to rank %d at %s port %u: %s", edge->config.peer, offer->address,
-            offer->port, strerror(errno));
-    return STATUS_OK;
-}
-
-static enum status producer_connect(struct edge *edge, bool *ready)
-{
-    struct tcp_edge *tcp = edge->state;
-    struct tcp_offer offer;
-    memcpy(&offer, edge->peer_offer.bytes, sizeof offer);
-    offer.address[sizeof offer.address - 1] = 0;
-    if (tcp->fd < 0) TRY(producer_start_connecting(edge, &offer));
-
-    struct pollfd poll_fd = {tcp->fd, POLLOUT, 0};
-    if (poll(&poll_fd, 1, 0) <= 0) return STATUS_OK;
-    int error = 0;
-    socklen_t length = sizeof error;
-    getsockopt(tcp->fd, SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error != 0)
-        return FAIL(STATUS_PEER, "cannot connect to rank %d at %s port %u: %s", edge->config.peer, offer.address,
-            offer.port, strerror(error));
-    connection_tune_local(tcp->fd);
-    struct tcp_hello hello = {TCP_MAGIC, offer.nonce};
-    ssize_t sent = send(tcp->fd, &hello, sizeof hello, MSG_NOSIGNAL); /* a new connection's buffer holds it whole */
-    if (sent != (ssize_t)sizeof hello) return connection_lost(edge, "hello", sent < 0 ? errno : 0);
-    *ready = true;
-    return STATUS_OK;
-}
-
-static void stranger_drop(struct stranger *stranger, const struct edge *edge, const char *why)
-{
-    LOG_WARN("tcp", "connection from %s dropped while waiting for rank %d: %s", stranger->from, edge->config.peer, why);
-    close(stranger->fd);
-    stranger->fd = -1;
-}
-
-static void strangers_accept(struct edge *edge)
-{
-    struct tcp_edge *tcp = edge->state;
-    for (int i = 0; i < STRANGERS; i++) {
-        struct stranger *stranger = &tcp->strangers[i];
-        if (stranger->fd >= 0) continue;
-        struct sockaddr_storage name = {0};
-        socklen_t length = sizeof name;
-        int fd = accept4(tcp->listen_fd, (struct sockaddr *)&name, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) return; /* none waiting; a real failure ends in the deadline of whoever waits, naming the peer */
-        *stranger = (struct stranger){.fd = fd, .deadline_ns = clock_ns() + clock_ms_to_ns(STRANGER_MS)};
-        const void *raw = name.ss_family == AF_INET ? (void *)&((struct sockaddr_in *)&name)->sin_addr
-                                                    : (void *)&((struct sockaddr_in6 *)&name)->sin6_addr;
-        inet_ntop(name.ss_family, raw, stranger->from, sizeof stranger->from);
-    }
-}
-
-/* True when this stranger is the producer; a connection that closes, lies or stays silent is dropped with a warning. */
-static bool stranger_listen(struct stranger *stranger, struct edge *edge)
-{
-    struct tcp_edge *tcp = edge->state;
-    unsigned char *into = (unsigned char *)&stranger->hello + stranger->got;
-    ssize_t got = recv(stranger->fd, into, sizeof stranger->hello - stranger->got, 0);
-    if (got == 0) {
-        stranger_drop(stranger, edge, "it closed without a hello");
-    } else if (got < 0 && !would_block(errno)) {
-        stranger_drop(stranger, edge, strerror(errno));
-    } else if (got < 0) {
-        if (clock_ns() > stranger->deadline_ns) stranger_drop(stranger, edge, "it stayed silent");
-    } else {
-        stranger->got += (size_t)got;
-        if (stranger->got < sizeof stranger->hello) return false;
-        if (stranger->hello.magic == TCP_MAGIC && stranger->hello.nonce == tcp->nonce) return true;
-        stranger_drop(stranger, edge, "it is not of this job");
-    }
-    return false;
-}
-
-static enum status consumer_connect(struct edge *edge, bool *ready)
-{
-    struct tcp_edge *tcp = edge->state;
-    strangers_accept(edge);
-    for (int i = 0; i < STRANGERS; i++) {
-        if (tcp->strangers[i].fd < 0 || !stranger_listen(&tcp->strangers[i], edge)) continue;
-        tcp->fd = tcp->strangers[i].fd;
-        tcp->strangers[i].fd = -1;
-        connection_tune(tcp->fd);
-        for (int j = 0; j < STRANGERS; j++)
-            if (tcp->strangers[j].fd >= 0) stranger_drop(&tcp->strangers[j], edge, "the producer has come");
-        close(tcp->listen_fd);
-        tcp->listen_fd = -1;
-        *ready = true;
-        return STATUS_OK;
-    }
+    assert(config->twin == NULL || (config->shared && config->twin->config.side != config->side));
+    if (config->twin != NULL) tcp->line = ((struct tcp_edge *)config->twin->state)->line;
+    else TRY(line_open(&tcp->line, config));
+    tcp->line->ends[config->side] = edge;
+    _Static_assert(sizeof tcp->line->offer <= sizeof out->bytes, "the offer fits");
+    memcpy(out->bytes, &tcp->line->offer, sizeof tcp->line->offer);
     return STATUS_OK;
 }
 
 static enum status tcp_connect(struct edge *edge, bool *ready)
 {
-    return edge->config.side == EDGE_PRODUCER ? producer_connect(edge, ready) : consumer_connect(edge, ready);
-}
-
-/* ---- producer: steps out, credits in ---- */
-
-static enum status producer_read_credits(struct edge *edge, bool *moved)
-{
-    struct tcp_edge *tcp = edge->state;
-    uint64_t words[32];
-    for (;;) {
-        unsigned char *bytes = (unsigned char *)words;
-        memcpy(bytes, &tcp->credit_word, tcp->credit_done);
-        ssize_t got = recv(tcp->fd, bytes + tcp->credit_done, sizeof words - tcp->credit_done, 0);
-        if (got == 0) return connection_lost(edge, "receiving credits", 0);
-        if (got < 0) return would_block(errno) ? STATUS_OK : connection_lost(edge, "receiving credits", errno);
-        size_t have = tcp->credit_done + (size_t)got, whole = have / sizeof *words;
-        for (size_t i = 0; i < whole; i++) {
-            if (words[i] - tcp->credit > tcp->step - tcp->credit)
-                return FAIL(STATUS_DATA, "rank %d gives credit up to step %llu, but only %llu were sent", edge->config.peer,
-                    (unsigned long long)words[i], (unsigned long long)tcp->step);
-            tcp->credit = words[i];
-        }
-        tcp->credit_done = have - whole * sizeof *words;
-        memcpy(&tcp->credit_word, bytes + whole * sizeof *words, tcp->credit_done);
-        *moved = true;
-        if (have < sizeof words) return STATUS_OK;
-    }
-}
-
-static enum status producer_sent(struct edge *edge, ssize_t sent, bool *whole, bool *moved)
-{
-    struct tcp_edge *tcp = edge->state;
-    if (sent < 0) return would_block(errno) ? STATUS_OK : connection_lost(edge, "sending", errno);
-    *moved = *moved || sent > 0;
-    tcp->frame_done += (size_t)sent;
-    *whole = tcp->frame_done == sizeof tcp->frame + tcp->frame.bytes;
+    struct tcp_line *line = ((struct tcp_edge *)edge->state)->line;
+    struct connection_offer offer;
+    memcpy(&offer, edge->peer_offer.bytes, sizeof offer);
+    if (!line->connected && line->listens)
+        TRY(connection_accept(&line->connected, &line->connection));
+    else if (!line->connected) TRY(connection_call(&line->connected, &line->connection, &offer));
+    *ready = line->connected;
     return STATUS_OK;
 }
 
-/* A whole small step: copied beside its frame, since one run of bytes costs the system less than two. */
-static enum status producer_send_small(struct edge *edge, const unsigned char *data, bool *whole, bool *moved)
-{
-    struct tcp_edge *tcp = edge->state;
-    unsigned char run[sizeof tcp->frame + AHEAD_BYTES];
-    memcpy(run, &tcp->frame, sizeof tcp->frame);
-    memcpy(run + sizeof tcp->frame, data, tcp->frame.bytes);
-    ssize_t sent = send(tcp->fd, run, sizeof tcp->frame + tcp->frame.bytes, MSG_NOSIGNAL);
-    return producer_sent(edge, sent, whole, moved);
-}
-
-/* Sends what is left of the step in hand; *whole says that the kernel has all of it. */
-static enum status producer_send_step(struct edge *edge, bool *whole, bool *moved)
-{
-    struct tcp_edge *tcp = edge->state;
-    const struct fifo_record *record = &tcp->records[fifo_index(&edge->fifo, tcp->step)];
-    unsigned char *data = record->address != 0
-                              ? (unsigned char *)(uintptr_t)record->address
-                              : edge->fifo.slots + fifo_index(&edge->fifo, tcp->step) * edge->fifo.slot_bytes;
-    tcp->frame = (struct tcp_frame){record->bytes, record->tag};
-    if (tcp->frame_done == 0 && record->bytes <= AHEAD_BYTES) return producer_send_small(edge, data, whole, moved);
-    struct iovec parts[SCATTER_ENTRIES];
-    int count = 0;
-    size_t payload_done = 0;
-    if (tcp->frame_done < sizeof tcp->frame)
-        parts[count++] = (struct iovec){
-            (unsigned char *)&tcp->frame + tcp->frame_done, sizeof tcp->frame - tcp->frame_done};
-    else
-        payload_done = tcp->frame_done - sizeof tcp->frame;
-    if (payload_done < record->bytes)
-        parts[count++] = (struct iovec){data + payload_done, record->bytes - payload_done};
-
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
-    ssize_t sent = sendmsg(tcp->fd, &message, MSG_NOSIGNAL);
-    return producer_sent(edge, sent, whole, moved);
-}
-
-static enum status producer_progress(struct edge *edge, bool *moved)
-{
-    struct tcp_edge *tcp = edge->state;
-    while (tcp->step != tcp->tail) {
-        if (tcp->step - tcp->credit >= edge->fifo.slot_count) {
-            TRY(producer_read_credits(edge, moved));
-            if (tcp->step - tcp->credit >= edge->fifo.slot_count) return STATUS_OK;
-        }
-        bool whole = false;
-        TRY(producer_send_step(edge, &whole, moved));
-        if (!whole) return STATUS_OK;
-        tcp->frame_done = 0;
-        tcp->step++;
-        __atomic_store_n(&tcp->head, tcp->step, __ATOMIC_RELEASE); /* pairs with the acquire in fifo_room() */
-    }
-    return STATUS_OK;
-}
-
-/* ---- consumer: steps in, credits out ---- */
+/* ---- sending ---- */
 
 /* Half of the slots at a time: the producer always has the other half to go on with. */
-static bool credit_is_due(const struct edge *edge)
+static bool credit_is_due(const struct edge *consumer)
 {
-    const struct tcp_edge *tcp = edge->state;
-    uint64_t half = edge->fifo.slot_count > 1 ? edge->fifo.slot_count / 2 : 1;
+    if (consumer == NULL) return false;
+    const struct tcp_edge *tcp = consumer->state;
+    uint64_t half = consumer->fifo.slot_count > 1 ? consumer->fifo.slot_count / 2 : 1;
     return tcp->head - tcp->credit >= half;
 }
 
-static enum status consumer_send_credit(struct edge *edge, bool *moved)
+static bool has_step(const struct tcp_edge *tcp)
 {
-    struct tcp_edge *tcp = edge->state;
-    if (tcp->credit_done == 0) {
-        if (!credit_is_due(edge)) return STATUS_OK;
-        tcp->credit_word = tcp->head;
+    return tcp != NULL && tcp->step != tcp->tail;
+}
+
+static bool lacks_credit(const struct edge *producer)
+{
+    const struct tcp_edge *tcp = producer->state;
+    return tcp->step - tcp->credit >= producer->fifo.slot_count;
+}
+
+/* Takes the next frame in hand; false: there is none. */
+static bool frame_begin(struct tcp_line *line)
+{
+    struct tcp_edge *producer = end_of(line, EDGE_PRODUCER),
+                    *consumer = end_of(line, EDGE_CONSUMER);
+    bool step = has_step(producer) && !lacks_credit(line->ends[EDGE_PRODUCER]);
+    if (!step && !credit_is_due(line->ends[EDGE_CONSUMER])) return false;
+    line->out = (struct tcp_frame){0};
+    if (step) {
+        const struct fifo *fifo = &line->ends[EDGE_PRODUCER]->fifo;
+        const struct fifo_record *record = &producer->records[fifo_index(fifo, producer->step)];
+        line->out =
+            (struct tcp_frame){.what = FRAME_STEP, .bytes = record->bytes, .tag = record->tag};
     }
-    ssize_t sent = send(tcp->fd, (unsigned char *)&tcp->credit_word + tcp->credit_done,
-        sizeof tcp->credit_word - tcp->credit_done, MSG_NOSIGNAL);
-    if (sent < 0) return would_block(errno) ? STATUS_OK : connection_lost(edge, "sending credit", errno);
-    tcp->credit_done += (size_t)sent;
-    if (tcp->credit_done < sizeof tcp->credit_word) return STATUS_OK;
-    tcp->credit_done = 0;
-    tcp->credit = tcp->credit_word;
-    *moved = true;
+    if (consumer != NULL) {
+        line->out.what |= FRAME_HEAD;
+        line->out.head = consumer->credit = consumer->head;
+    }
+    line->out_done = 0;
+    line->sending = true;
+    return true;
+}
+
+static const unsigned char *payload_of(const struct tcp_line *line)
+{
+    const struct edge *producer = line->ends[EDGE_PRODUCER];
+    const struct tcp_edge *tcp = producer->state;
+    uint64_t index = fifo_index(&producer->fifo, tcp->step);
+    if (tcp->records[index].address != 0)
+        return (const unsigned char *)(uintptr_t)tcp->records[index].address;
+    return producer->fifo.slots + index * producer->fifo.slot_bytes;
+}
+
+/* As send(), of what is left of the frame in hand. */
+static ssize_t frame_send(const struct tcp_line *line)
+{
+    const struct tcp_frame *frame = &line->out;
+    int fd = line->connection.fd;
+    if (line->out_done == 0 && frame->bytes <= AHEAD_BYTES) {
+        /* A payload copied beside its frame: one run of bytes costs the system less than two. */
+        unsigned char run[sizeof *frame + AHEAD_BYTES];
+        memcpy(run, frame, sizeof *frame);
+        if (frame->bytes > 0) memcpy(run + sizeof *frame, payload_of(line), frame->bytes);
+        return send(fd, run, sizeof *frame + frame->bytes, MSG_NOSIGNAL);
+    }
+    struct iovec parts[2];
+    size_t count = 0, payload_done = 0;
+    if (line->out_done < sizeof *frame)
+        parts[count++] = (struct iovec){
+            (unsigned char *)(uintptr_t)frame + line->out_done, sizeof *frame - line->out_done};
+    else payload_done = line->out_done - sizeof *frame;
+    if (payload_done < frame->bytes)
+        parts[count++] = (struct iovec){(unsigned char *)(uintptr_t)payload_of(line) + payload_done,
+            frame->bytes - payload_done};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
+    return sendmsg(fd, &message, MSG_NOSIGNAL);
+}
+
+static enum status line_send(struct tcp_line *line, bool *moved)
+{
+    while (line->sending || frame_begin(line)) {
+        ssize_t sent = frame_send(line);
+        if (sent < 0 && connection_must_wait(errno)) return STATUS_OK;
+        if (sent < 0) return connection_lost(&line->connection, "sending", errno);
+        *moved = *moved || sent > 0;
+        line->out_done += (size_t)sent;
+        if (line->out_done < sizeof line->out + line->out.bytes) return STATUS_OK;
+        line->sending = false;
+        if ((line->out.what & FRAME_STEP) == 0) continue;
+        struct tcp_edge *producer = end_of(line, EDGE_PRODUCER);
+        producer->step++;
+        /* Pairs with the acquire in fifo_room(). */
+        __atomic_store_n(&producer->head, producer->step, __ATOMIC_RELEASE);
+    }
+    return STATUS_OK;
+}
+
+/* ---- receiving ---- */
+
+static enum status take_head(struct tcp_line *line)
+{
+    struct tcp_edge *producer = end_of(line, EDGE_PRODUCER);
+    if (producer == NULL) return STATUS_OK; /* not open yet, so that head is where it began */
+    if (line->in.head - producer->credit > producer->step - producer->credit)
+        return FAIL(STATUS_DATA, "rank %d gives credit up to step %llu, but only %llu were sent",
+            line->connection.peer, (unsigned long long)line->in.head,
+            (unsigned long long)producer->step);
+    producer->credit = line->in.head;
     return STATUS_OK;
 }
 
 /* The frame is whole: its claims are checked, and the payload's place is chosen. */
-static enum status consumer_frame_arrived(struct edge *edge)
+static enum status frame_arrived(struct tcp_line *line)
 {
-    struct tcp_edge *tcp = edge->state;
-    if (tcp->frame.bytes > edge->fifo.slot_bytes)
-        return FAIL(STATUS_DATA, "rank %d sends a step of %llu bytes, expected at most %zu", edge->config.peer,
-            (unsigned long long)tcp->frame.bytes, edge->fifo.slot_bytes);
-    tcp->landing = NULL;
-    if (edge->landing != NULL && tcp->frame.bytes > 0)
-        tcp->landing = edge->landing(edge->landing_context, tcp->step, tcp->frame.bytes, tcp->frame.tag);
+    const struct tcp_frame *frame = &line->in;
+    int peer = line->connection.peer;
+    if (frame->what == 0 || frame->what > (FRAME_STEP | FRAME_HEAD) ||
+        (frame->what == FRAME_HEAD && frame->bytes > 0))
+        return FAIL(STATUS_DATA,
+            "rank %d sends a frame of kind %llu with %llu bytes, expected 1, 2 or 3, "
+            "and none with 2",
+            peer, (unsigned long long)frame->what, (unsigned long long)frame->bytes);
+    if (frame->what & FRAME_HEAD) TRY(take_head(line));
+    line->landing = NULL;
+    if ((frame->what & FRAME_STEP) == 0) return STATUS_OK;
+    struct edge *consumer = line->ends[EDGE_CONSUMER];
+    if (consumer == NULL)
+        return FAIL(
+            STATUS_DATA, "rank %d sends a step, expected none: nothing is received from it", peer);
+    const struct tcp_edge *tcp = consumer->state;
+    if (frame->bytes > consumer->fifo.slot_bytes)
+        return FAIL(STATUS_DATA, "rank %d sends a step of %llu bytes, expected at most %zu", peer,
+            (unsigned long long)frame->bytes, consumer->fifo.slot_bytes);
+    if (tcp->step - tcp->head >= consumer->fifo.slot_count)
+        return FAIL(STATUS_DATA, "rank %d sends step %llu, expected none beyond its credit of %llu",
+            peer, (unsigned long long)tcp->step,
+            (unsigned long long)(tcp->credit + consumer->fifo.slot_count));
+    if (consumer->landing != NULL && frame->bytes > 0)
+        line->landing =
+            consumer->landing(consumer->landing_context, tcp->step, frame->bytes, frame->tag);
     return STATUS_OK;
 }
 
 /* As recv(), by way of `ahead` where little is wanted. */
-static ssize_t receive(struct tcp_edge *tcp, unsigned char *into, size_t missing)
+static ssize_t receive(struct tcp_line *line, unsigned char *into, size_t missing)
 {
-    if (tcp->ahead_begin == tcp->ahead_end) {
-        if (missing >= AHEAD_BYTES) return recv(tcp->fd, into, missing, 0);
-        ssize_t got = recv(tcp->fd, tcp->ahead, AHEAD_BYTES, 0);
-        if (got <= 0) return got;
-        tcp->ahead_begin = 0;
-        tcp->ahead_end = (size_t)got;
+    if (line->ahead_begin == line->ahead_end) {
+        bool direct = missing >= AHEAD_BYTES;
+        size_t room = direct ? missing : AHEAD_BYTES;
+        if (line->dry) {
+            errno = EAGAIN;
+            return -1;
+        }
+        ssize_t got = recv(line->connection.fd, direct ? into : line->ahead, room, 0);
+        line->dry = got > 0 && (size_t)got < room;
+        if (got <= 0 || direct) return got;
+        line->ahead_begin = 0;
+        line->ahead_end = (size_t)got;
     }
-    size_t bytes = tcp->ahead_end - tcp->ahead_begin < missing ? tcp->ahead_end - tcp->ahead_begin : missing;
-    memcpy(into, tcp->ahead + tcp->ahead_begin, bytes);
-    tcp->ahead_begin += bytes;
+    size_t bytes = line->ahead_end - line->ahead_begin;
+    if (bytes > missing) bytes = missing;
+    memcpy(into, line->ahead + line->ahead_begin, bytes);
+    line->ahead_begin += bytes;
     return (ssize_t)bytes;
 }
 
-/* Receives into what is missing of the frame, then of the payload, of the step in hand; *whole says that all of it is here,
- * *again that there may be more. */
-static enum status consumer_receive_step(struct edge *edge, bool *whole, bool *moved, bool *again)
+/* What is missing of the frame, then of its payload. */
+static ssize_t frame_receive(struct tcp_line *line)
 {
-    struct tcp_edge *tcp = edge->state;
-    unsigned char *into = (unsigned char *)&tcp->frame + tcp->frame_done;
-    size_t missing = sizeof tcp->frame - tcp->frame_done;
-    if (tcp->frame_done >= sizeof tcp->frame) {
-        unsigned char *payload = tcp->landing != NULL
-                                     ? tcp->landing
-                                     : edge->fifo.slots + fifo_index(&edge->fifo, tcp->step) * edge->fifo.slot_bytes;
-        into = payload + (tcp->frame_done - sizeof tcp->frame);
-        missing = sizeof tcp->frame + tcp->frame.bytes - tcp->frame_done;
-    }
-    ssize_t got = receive(tcp, into, missing);
-    if (got == 0) return connection_lost(edge, "receiving", 0);
-    if (got < 0) return would_block(errno) ? STATUS_OK : connection_lost(edge, "receiving", errno);
-    *moved = true;
-    *again = (size_t)got == missing || tcp->ahead_begin < tcp->ahead_end;
-    tcp->frame_done += (size_t)got;
-    if (tcp->frame_done == sizeof tcp->frame) TRY(consumer_frame_arrived(edge));
-    *whole = tcp->frame_done >= sizeof tcp->frame && tcp->frame_done == sizeof tcp->frame + tcp->frame.bytes;
-    return STATUS_OK;
+    size_t frame = sizeof line->in;
+    if (line->in_done < frame)
+        return receive(line, (unsigned char *)&line->in + line->in_done, frame - line->in_done);
+    const struct edge *consumer = line->ends[EDGE_CONSUMER];
+    const struct tcp_edge *tcp = consumer->state;
+    unsigned char *payload = line->landing;
+    if (payload == NULL)
+        payload = consumer->fifo.slots +
+                  fifo_index(&consumer->fifo, tcp->step) * consumer->fifo.slot_bytes;
+    return receive(line, payload + (line->in_done - frame), frame + line->in.bytes - line->in_done);
 }
 
-static enum status consumer_progress(struct edge *edge, bool *moved)
+static void step_arrived(struct tcp_line *line)
 {
-    struct tcp_edge *tcp = edge->state;
-    TRY(consumer_send_credit(edge, moved));
-    bool again = true;
-    while (again && tcp->step - tcp->head < edge->fifo.slot_count) {
-        bool whole = false;
-        again = false;
-        TRY(consumer_receive_step(edge, &whole, moved, &again));
-        if (!whole) continue;
-        tcp->records[fifo_index(&edge->fifo, tcp->step)] = (struct fifo_record){
-            .bytes = tcp->frame.bytes, .tag = tcp->frame.tag, .address = (uint64_t)(uintptr_t)tcp->landing};
-        tcp->frame_done = 0;
-        tcp->landing = NULL;
-        tcp->step++;
-        __atomic_store_n(&tcp->tail, tcp->step, __ATOMIC_RELEASE); /* pairs with the acquire in fifo_ready() */
-    }
-    return STATUS_OK;
+    struct edge *consumer = line->ends[EDGE_CONSUMER];
+    struct tcp_edge *tcp = consumer->state;
+    tcp->records[fifo_index(&consumer->fifo, tcp->step)] =
+        (struct fifo_record){.bytes = line->in.bytes,
+            .tag = line->in.tag,
+            .address = (uint64_t)(uintptr_t)line->landing};
+    tcp->step++;
+    /* Pairs with the acquire in fifo_ready(). */
+    __atomic_store_n(&tcp->tail, tcp->step, __ATOMIC_RELEASE);
 }
 
+static enum status line_receive(struct tcp_line *line, bool *moved)
+{
+    line->dry = false;
+    for (;;) {
+        ssize_t got = frame_receive(line);
+        if (got == 0) return connection_lost(&line->connection, "receiving", 0);
+        if (got < 0 && connection_must_wait(errno)) return STATUS_OK;
+        if (got < 0) return connection_lost(&line->connection, "receiving", errno);
+        *moved = true;
+        line->in_done += (size_t)got;
+        if (line->in_done == sizeof line->in) TRY(frame_arrived(line));
+        if (line->in_done < sizeof line->in || line->in_done < sizeof line->in + line->in.bytes)
+            continue;
+        line->in_done = 0;
+        if (line->in.what & FRAME_STEP) step_arrived(line);
+    }
+}
+
+/* ---- the transport ---- */
+
+/* A producer that cannot go on looks for credit, and takes what its twin is sent: the peer may be
+ * held up by that. */
 static enum status tcp_progress(struct edge *edge, bool *moved)
 {
-    return edge->config.side == EDGE_PRODUCER ? producer_progress(edge, moved) : consumer_progress(edge, moved);
+    struct tcp_edge *tcp = edge->state;
+    struct tcp_line *line = tcp->line;
+    if (edge->config.side == EDGE_CONSUMER) {
+        if (line->sending || credit_is_due(edge)) TRY(line_send(line, moved));
+        return line_receive(line, moved);
+    }
+    TRY(line_send(line, moved));
+    if (!has_step(tcp)) return STATUS_OK;
+    TRY(line_receive(line, moved));
+    return line_send(line, moved);
 }
 
 static bool tcp_drained(const struct edge *edge)
 {
     const struct tcp_edge *tcp = edge->state;
-    if (edge->config.side == EDGE_PRODUCER) return tcp->head == tcp->tail;
-    return !credit_is_due(edge) && tcp->credit_done == 0;
+    if (edge->config.side == EDGE_PRODUCER) return !has_step(tcp);
+    return !credit_is_due(edge) && (!tcp->line->sending || (tcp->line->out.what & FRAME_STEP) != 0);
 }
 
-/* A producer with nothing to send waits for nothing: credits that it does not need yet must not keep poll() awake. */
+/* A producer with nothing to send waits for nothing: credits that it does not need yet must not
+ * keep poll() awake. */
 static int tcp_descriptor(const struct edge *edge, short *events)
 {
     const struct tcp_edge *tcp = edge->state;
     *events = POLLIN;
-    if (edge->config.side == EDGE_CONSUMER) return tcp->fd;
-    if (tcp->step == tcp->tail) return -1;
-    if (tcp->step - tcp->credit < edge->fifo.slot_count) *events = POLLOUT;
-    return tcp->fd;
+    if (edge->config.side == EDGE_PRODUCER) {
+        if (!has_step(tcp)) return -1;
+        if (tcp->line->sending || !lacks_credit(edge)) *events = POLLOUT;
+    }
+    return tcp->line->connection.fd;
 }
 
 static void tcp_close(struct edge *edge)
 {
     struct tcp_edge *tcp = edge->state;
     if (tcp == NULL) return;
-    if (tcp->fd >= 0) close(tcp->fd);
-    if (tcp->listen_fd >= 0) close(tcp->listen_fd);
-    for (int i = 0; i < STRANGERS; i++)
-        if (tcp->strangers[i].fd >= 0) close(tcp->strangers[i].fd);
+    struct tcp_line *line = tcp->line;
+    if (line != NULL) line->ends[edge->config.side] = NULL;
+    if (line != NULL && line->ends[EDGE_PRODUCER] == NULL && line->ends[EDGE_CONSUMER] == NULL) {
+        connection_close(&line->connection);
+        free(line);
+    }
     memory_free(&tcp->slots, MEMORY_COMMUNICATION, edge->config.device);
     free(tcp->records);
     free(tcp);

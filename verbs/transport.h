@@ -47,6 +47,10 @@ struct edge_config {
     uint64_t key;        /* names this edge among all edges between these two ranks; same on both sides */
     size_t slot_bytes;   /* a multiple of 64; same on both sides */
     uint64_t slot_count; /* a power of two; same on both sides */
+    bool shared;         /* a transport that has connections may carry this edge and its twin, the one of the other direction between the
+                          * same two ranks with the same key, on one: good for messages that are answered. Same on both sides */
+    struct edge *twin;   /* shared: that other edge's side here, of the same transport, if it is open already; else NULL. Both are used by
+                          * one thread at a time */
     int rail;            /* a transport with several NICs takes number rail mod NICs, so that channels are spread over them */
     size_t line_bytes;   /* of an entry of lines.h, a multiple of 64, where the transport has them; 0: none wanted. Same on both sides */
     uint64_t start;      /* first step: 0, or near the wrap in tests; same on both sides */

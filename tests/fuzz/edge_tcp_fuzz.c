@@ -4,7 +4,9 @@
  * input   mode, { length, bytes }…
  *   mode mod 4   0 consumer: steps   1 consumer: a stranger's hello, then steps   2 producer: credits   3 producer: an offer
  *   bit 2        the consumer has a landing for every second step
+ *   bit 4        its twin is open too
  */
+#include "verbs/connection.c"
 #include "verbs/edge_tcp.c"
 
 #include "tests/fuzz/fuzz.h"
@@ -44,39 +46,42 @@ static void produce(struct edge *edge)
     while (fifo_room(&edge->fifo) > 0) fifo_post(&edge->fifo, 8, 1, 0);
 }
 
-static void carry(struct edge *edge, int peer, bool producer, struct fuzz_input *input)
+static void carry(struct edge *edge, struct edge *twin, int peer, struct fuzz_input *input)
 {
     enum status status = STATUS_OK;
+    struct edge *producer = edge->config.side == EDGE_PRODUCER ? edge : twin;
+    struct edge *consumer = edge->config.side == EDGE_CONSUMER ? edge : twin;
     unsigned char sink[4096];
     bool moved = false;
     while (input->bytes > 0 && status == STATUS_OK) {
         fuzz_write_piece(peer, input);
         for (int i = 0; i < 8 && status == STATUS_OK; i++) {
-            if (producer) produce(edge);
+            if (producer != NULL) produce(producer);
             status = edge->transport->progress(edge, &moved);
-            if (status == STATUS_OK && !producer) consume(edge);
+            if (status == STATUS_OK && twin != NULL) status = edge->transport->progress(twin, &moved);
+            if (status == STATUS_OK && consumer != NULL) consume(consumer);
         }
         while (recv(peer, sink, sizeof sink, MSG_DONTWAIT) > 0) continue;
     }
-    if (producer) FUZZ_EXPECT(fifo_unfreed(&edge->fifo) <= SLOTS);
-    else consume(edge);
+    if (producer != NULL) FUZZ_EXPECT(fifo_unfreed(&producer->fifo) <= SLOTS);
+    if (consumer != NULL) consume(consumer);
 }
 
 /* The hello is one of several connections; whoever knows the nonce is the producer. */
-static bool hear_hello(struct edge *edge, int mine, int peer, struct fuzz_input *input)
+static bool hear_hello(struct connection *connection, int mine, int peer, struct fuzz_input *input)
 {
-    struct tcp_edge *tcp = edge->state;
-    struct stranger *stranger = &tcp->strangers[0];
-    *stranger = (struct stranger){.fd = mine, .deadline_ns = clock_ns() + clock_ms_to_ns(STRANGER_MS), .from = "fuzz"};
-    tcp->nonce = NONCE;
-    bool is_producer = false;
-    for (int i = 0; i < 4 && !is_producer && stranger->fd >= 0; i++) {
+    struct stranger *stranger = &connection->strangers[0];
+    *stranger = (struct stranger){
+        .fd = mine, .deadline_ns = clock_ns() + clock_ms_to_ns(CONNECTION_STRANGER_MS), .from = "fuzz"};
+    connection->nonce = NONCE;
+    bool is_caller = false;
+    for (int i = 0; i < 4 && !is_caller && stranger->fd >= 0; i++) {
         fuzz_write_piece(peer, input);
-        is_producer = stranger_listen(stranger, edge);
+        is_caller = stranger_listen(stranger, connection);
     }
-    if (!is_producer) return false;
+    if (!is_caller) return false;
     FUZZ_EXPECT(stranger->hello.nonce == NONCE);
-    tcp->fd = stranger->fd;
+    connection->fd = stranger->fd;
     stranger->fd = -1;
     return true;
 }
@@ -86,7 +91,7 @@ static void meet_offer(struct edge *edge, struct fuzz_input *input)
 {
     bool ready = false;
     fuzz_take(&edge->peer_offer, sizeof edge->peer_offer, input);
-    struct tcp_offer offer;
+    struct connection_offer offer;
     memcpy(&offer, edge->peer_offer.bytes, sizeof offer);
     offer.address[sizeof offer.address - 1] = '\0';
     bool numeric = strspn(offer.address, "0123456789.") > 6;
@@ -96,42 +101,54 @@ static void meet_offer(struct edge *edge, struct fuzz_input *input)
     FUZZ_EXPECT(status == STATUS_OK || !ready);
 }
 
+/* One that calls, so that it needs no bootstrap. */
+static void open_edge(struct edge *edge, enum edge_side side, struct edge *twin, uint64_t start, struct device *device)
+{
+    *edge = (struct edge){.config = {.side = side,
+                              .self = 1,
+                              .peer = 0,
+                              .slot_bytes = SLOT_BYTES,
+                              .slot_count = SLOTS,
+                              .start = start,
+                              .shared = true,
+                              .twin = twin,
+                              .device = device},
+        .transport = &transport_tcp,
+        .phase = EDGE_READY};
+    edge->fifo.slot_bytes = SLOT_BYTES;
+    edge->fifo.slot_count = SLOTS;
+    fifo_begin(&edge->fifo, start);
+    struct edge_offer offer;
+    if (edge->transport->offer(edge, &offer) != STATUS_OK) abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct fuzz_input input = {data, bytes};
     uint8_t mode = fuzz_byte(&input);
-    bool producer = mode % 4 >= 2;
+    enum edge_side side = mode % 4 >= 2 ? EDGE_PRODUCER : EDGE_CONSUMER;
+    uint64_t start = mode & 8 ? UINT64_MAX - 1 : 0;
     struct device *device = NULL;
     if (device_open(&device, "host") != STATUS_OK) abort();
-    struct edge edge = {.config = {.side = EDGE_PRODUCER,
-                            .self = 0,
-                            .peer = 1,
-                            .slot_bytes = SLOT_BYTES,
-                            .slot_count = SLOTS,
-                            .start = mode & 8 ? UINT64_MAX - 1 : 0,
-                            .device = device},
-        .transport = &transport_tcp};
-    edge.fifo.slot_bytes = SLOT_BYTES;
-    edge.fifo.slot_count = SLOTS;
-    fifo_begin(&edge.fifo, edge.config.start);
-    struct edge_offer offer;
-    if (edge.transport->offer(&edge, &offer) != STATUS_OK) abort(); /* a producer's: it needs no bootstrap */
-    edge.config.side = producer ? EDGE_PRODUCER : EDGE_CONSUMER;
-    if (mode & 4) edge.landing = land;
+    struct edge edge, twin;
+    bool twins = (mode & 16) != 0;
+    open_edge(&edge, side, NULL, start, device);
+    if (twins) open_edge(&twin, side == EDGE_PRODUCER ? EDGE_CONSUMER : EDGE_PRODUCER, &edge, start, device);
+    if (mode & 4) edge.landing = twin.landing = land;
 
-    struct tcp_edge *tcp = edge.state;
+    struct connection *connection = &((struct tcp_edge *)edge.state)->line->connection;
     int mine, peer;
     fuzz_connect(&mine, &peer);
     if (mode % 4 == 3) {
         meet_offer(&edge, &input);
         close(mine);
     } else {
-        bool connected = mode % 4 != 1 || hear_hello(&edge, mine, peer, &input);
-        if (mode % 4 != 1) tcp->fd = mine;
-        edge.phase = EDGE_READY;
-        if (connected) carry(&edge, peer, producer, &input);
+        bool connected = mode % 4 != 1 || hear_hello(connection, mine, peer, &input);
+        if (mode % 4 != 1) connection->fd = mine;
+        if (connected) carry(&edge, twins ? &twin : NULL, peer, &input);
     }
     edge.transport->close(&edge);
+    if (twins) twin.transport->close(&twin);
     close(peer);
     device_close(device);
     return 0;

@@ -86,20 +86,34 @@ def join():
 
 
 def tcp():
+    def frame(what, size, tag, head):
+        return struct.pack("<QQQQ", what, size, tag, head)
+
     def step(data, tag=1, size=None):
-        return struct.pack("<QQ", len(data) if size is None else size, tag) + data
+        return frame(1, len(data) if size is None else size, tag, 0) + data
+
+    def credit(head):
+        return frame(2, 0, 0, head % 2**64)
 
     said = struct.pack("<QQ", 0x72696E6774637031, 0x1122334455667788)
     steps = b"".join(piece(step(bytes([i]) * (i * 17 % 129))) for i in range(10))
     for mode in (0, 4, 8, 12):
         write("edge_tcp", "steps%d" % mode, bytes([mode]) + steps)
     write("edge_tcp", "too_large", b"\0" + piece(step(b"", size=129)))
+    write("edge_tcp", "too_many", b"\0" + piece(step(b"x") * 5))
+    write("edge_tcp", "no_kind", b"\0" + piece(frame(0, 0, 1, 0)))
+    write("edge_tcp", "other_kind", b"\0" + piece(frame(4, 0, 1, 0)))
+    write("edge_tcp", "credit_with_bytes", b"\2" + piece(frame(2, 1, 0, 0)))
+    write("edge_tcp", "step_to_producer", b"\2" + piece(step(b"x")))
     write("edge_tcp", "cut", b"\4" + piece(step(b"x" * 100)[:50]) + piece(b"y" * 30))
     write("edge_tcp", "hello", b"\1" + piece(said[:5]) + piece(said[5:]) + steps)
     write("edge_tcp", "hello_wrong", b"\1" + piece(said[:-1] + b"?"))
-    write("edge_tcp", "credits", b"\2" + b"".join(piece(struct.pack("<Q", i)) for i in (1, 2, 4, 8)))
-    write("edge_tcp", "credit_unsent", b"\2" + piece(struct.pack("<Q", 1000)))
-    write("edge_tcp", "credits_wrap", b"\x0a" + piece(struct.pack("<QQ", 2**64 - 1, 1)) + piece(struct.pack("<Q", 2)[:3]))
+    write("edge_tcp", "credits", b"\2" + b"".join(piece(credit(i)) for i in (1, 2, 4, 8)))
+    write("edge_tcp", "credit_unsent", b"\2" + piece(credit(1000)))
+    write("edge_tcp", "credits_wrap", b"\x0a" + piece(credit(-1) + credit(1)) + piece(credit(2)[:3]))
+    both = [frame(3, 8, 1, min(i, 4)) + b"12345678" for i in range(6)]
+    write("edge_tcp", "twins", b"\x10" + b"".join(piece(f) for f in both))
+    write("edge_tcp", "twins_landing", b"\x16" + piece(b"".join(both[:3])) + piece(credit(3)) + piece(both[3][:40]))
     for name, host, port in (("v4", b"127.0.0.1", 9), ("v6", b"::1", 9), ("name", b"localhost", 9), ("port", b"127.0.0.1", 70000)):
         write("edge_tcp", "offer_" + name, b"\3" + struct.pack("<QI64s", 1, port, host))
 
