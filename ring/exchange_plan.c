@@ -73,7 +73,10 @@ size_t exchange_slot_bytes(const struct ring_comm *comm)
     return ((comm->one_memory ? most : 2 * most) + 63) / 64 * 64;
 }
 
-uint64_t exchange_slot_count(const struct ring_comm *comm) { return comm->one_memory ? 8 : 16; }
+uint64_t exchange_slot_count(const struct ring_comm *comm)
+{
+    return comm->one_memory ? 8 : 16;
+}
 
 /* ---- writing a plan ---- */
 
@@ -224,7 +227,31 @@ static void hop_broadcast(struct exchange_plan *plan, const struct operation *op
 
 /* ---- rounds: twice as far each time ---- */
 
-/* Before the round of distance d a rank holds the blocks of itself and of d−1 ranks behind it. */
+/* The rank that is d further, d a sum of rounds' distances. Of a power of two of ranks that is the
+ * one whose number has those bits flipped, so that two ranks tell each other: an answer costs a
+ * connection less than a word that is not answered (edge_config.shared). */
+static bool has_pairs(int n)
+{
+    return (n & (n - 1)) == 0;
+}
+
+static int ahead(int rank, int d, int n)
+{
+    return has_pairs(n) ? rank ^ d : around(rank, d, n);
+}
+
+static int behind(int rank, int d, int n)
+{
+    return has_pairs(n) ? rank ^ d : around(rank, -d, n);
+}
+
+/* The first of the blocks that a rank holds before the round of distance d, one rank after another:
+ * its own and those of d−1 ranks ahead of it, or those of its group of d ranks. */
+static int first_held(int rank, int d, int n)
+{
+    return has_pairs(n) ? rank & -d : rank;
+}
+
 static void rounds_gather(struct exchange_plan *plan, const struct operation *operation,
     struct exchange_piece (*block)(int, const struct operation *))
 {
@@ -232,12 +259,14 @@ static void rounds_gather(struct exchange_plan *plan, const struct operation *op
     for (int d = 1; d < n; d *= 2) {
         int held = d < n - d ? d : n - d;
         round_begin(plan);
-        struct exchange_message *sent = send_begin(plan, around(self, -d, n));
+        int mine = first_held(self, d, n), from = ahead(self, d, n),
+            theirs = first_held(from, d, n);
+        struct exchange_message *sent = send_begin(plan, behind(self, d, n));
         for (int i = 0; i < held; i++)
-            message_add(plan, sent, block(around(self, i, n), operation));
-        struct exchange_message *received = receive_begin(plan, around(self, d, n));
+            message_add(plan, sent, block(around(mine, i, n), operation));
+        struct exchange_message *received = receive_begin(plan, from);
         for (int i = 0; i < held; i++)
-            message_add(plan, received, block(around(self, d + i, n), operation));
+            message_add(plan, received, block(around(theirs, i, n), operation));
     }
 }
 
@@ -247,7 +276,7 @@ static struct exchange_piece part_block(int at, int way, int d, const struct ope
 {
     int n = operation->comm->nranks, gone = way % d;
     struct exchange_piece block =
-        chunk_at(EXCHANGE_SEND, false, around(at, way - gone, n), operation);
+        chunk_at(EXCHANGE_SEND, false, ahead(at, way - gone, n), operation);
     if (gone == 0) return block;
     block.place = EXCHANGE_STAGE;
     block.offset = stage_offset(largest_part_bytes(operation), way);
@@ -259,12 +288,12 @@ static void rounds_scatter(struct exchange_plan *plan, const struct operation *o
     int n = operation->comm->nranks, self = operation->comm->rank;
     for (int d = 1; d < n; d *= 2) {
         round_begin(plan)->to_owners = true;
-        struct exchange_message *sent = send_begin(plan, around(self, d, n));
+        struct exchange_message *sent = send_begin(plan, ahead(self, d, n));
         for (int way = d; way < n; way++)
             if (way & d) message_add(plan, sent, part_block(self, way, d, operation));
-        struct exchange_message *received = receive_begin(plan, around(self, -d, n));
+        struct exchange_message *received = receive_begin(plan, behind(self, d, n));
         for (int way = d; way < n; way++) {
-            struct exchange_piece block = part_block(around(self, -d, n), way, d, operation);
+            struct exchange_piece block = part_block(behind(self, d, n), way, d, operation);
             block.place = EXCHANGE_STAGE;
             block.offset = stage_offset(largest_part_bytes(operation), way);
             if (way & d) message_add(plan, received, block);
@@ -291,6 +320,11 @@ static void rounds_broadcast(struct exchange_plan *plan, const struct operation 
 
 /* ---- what is added ---- */
 
+static int way_between(int from, int to, int n)
+{
+    return has_pairs(n) ? from ^ to : around(to, -from, n);
+}
+
 static void find_parts(struct exchange_plan *plan, const struct operation *operation)
 {
     int n = operation->comm->nranks, self = operation->comm->rank;
@@ -300,7 +334,7 @@ static void find_parts(struct exchange_plan *plan, const struct operation *opera
         plan->parts[r].place = EXCHANGE_STAGE;
         plan->parts[r].offset =
             whole ? stage_offset(whole_bytes(operation), r)
-                  : stage_offset(largest_part_bytes(operation), around(self, -r, n));
+                  : stage_offset(largest_part_bytes(operation), way_between(r, self, n));
     }
     plan->parts[self].place = EXCHANGE_SEND;
     plan->parts[self].offset = whole ? 0 : chunk_at(EXCHANGE_SEND, false, self, operation).offset;

@@ -9,13 +9,16 @@
  *   all_reduce, barrier     a few bytes: one hop, everyone sends all of it to all, and everyone adds everything;
  *                           more: two hops, a reduce_scatter and an all_gather, the bytes of the ring
  *
- * Where they do not, a message costs two system calls, and messages are what counts: n·⌈log2 n⌉ instead of n(n−1), in rounds
- * k = 0, 1, … that reach d = 2^k ranks further. Rank 0 of 4, blocks by the rank they come from (gather) or go to (scatter):
+ * Where they do not, a message costs two system calls, and messages are what counts: n·⌈log2 n⌉
+ * instead of n(n−1), in rounds k = 0, 1, … that reach d = 2^k ranks further; of a power of two of
+ * ranks in pairs, whose numbers differ in bit k: what is answered costs less. Rank 0 of 4, blocks by
+ * the rank they come from (gather) or go to (scatter):
  *
- *                           round 0                  round 1
- *   gather                  0 to 3, 1 from 1         01 to 2, 23 from 2                 all_gather; inputs of a few bytes
- *   scatter                 1 3 to 1, 3 2 from 3     2 and rank 3's 2 to 2, two from 2  parts of a sum, each on its way to its owner
- *   broadcast               from the parent          to the children of a binomial tree
+ *               round 0                 round 1
+ *   gather      0 to 1, 1 from 1        01 to 2, 23 from 2          all_gather; inputs of a few bytes
+ *   scatter     1 3 to 1, 0 2 from 1    2 and rank 1's 2 to 2,      parts of a sum, each on its way
+ *                                       two 0 from 2                to its owner
+ *   broadcast   from the parent         to the children of a binomial tree
  *
  * Either way whoever adds a chunk holds every rank's own part of it, so it adds them in the order of the plan that a large one has,
  * flat or of two levels, each channel's part in that of its ring (I1, I2): the bits are the same as there, and sums in float32 of 16-bit elements cost no byte more. The rules that decide are static: exchange_fits(), and exchange_is_logarithmic(): by
