@@ -201,7 +201,7 @@ static bool is_wanted(const struct transport *transport, const struct link_optio
 {
     const char *why = "", *name = options->common.transport;
     if (name != NULL && strcmp(name, "auto") != 0) return strcmp(transport->name, name) == 0;
-    if (transport->available == NULL || transport->available(&why)) return true;
+    if (transport->available == NULL || transport->available(&why, job->device)) return true;
     if (job->rank == 0) printf("# No link over %s: %s\n", transport->name, why);
     return false;
 }

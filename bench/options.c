@@ -20,7 +20,7 @@ enum { KEY_RANKS = 0x100, KEY_TRANSPORT, KEY_DEVICE, KEY_JSON, KEY_LOG, KEY_SEED
 static const struct argp_option common_options[] = {
     {"ranks", KEY_RANKS, "N", 0,
         "start N ranks on this host (under a launcher: must agree with what it says)", 0},
-    {"transport", KEY_TRANSPORT, "NAME", 0, "auto (shm within a host; between hosts verbs where both have RDMA, else tcp), shm, tcp or verbs", 0},
+    {"transport", KEY_TRANSPORT, "NAME", 0, "auto (shm within a host; between hosts verbs where both have RDMA, else tcp), shm, tcp, verbs, or cuda_ipc with --device cuda", 0},
     {"device", KEY_DEVICE, "NAME", 0, "host, cuda, or cudasim (a GPU simulated on the CPU); cuda:1 for one by its ordinal, else "
         "RINGZERO_CUDA_DEVICE or each local rank its own", 0},
     {"json", KEY_JSON, "FILE", 0, "write results to FILE as well, one JSON object a line", 0},
@@ -111,7 +111,7 @@ static void take_transport(const char *name, struct options *options)
         options_refuse(options, "--transport is \"%s\", expected one of %s", name, names);
     const struct transport *transport = transport_by_name(name);
     const char *why = "";
-    if (transport != NULL && transport->available != NULL && !transport->available(&why))
+    if (transport != NULL && transport->available != NULL && !transport->available(&why, NULL))
         options_refuse(options, "--transport %s cannot work here: %s", name, why);
     options->transport = name;
 }

@@ -197,7 +197,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
     if (getrandom(&mine->id, sizeof mine->id, 0) != (ssize_t)sizeof mine->id)
         return FAIL(STATUS_SYSTEM, "getrandom failed");
     const char *why = "";
-    if (comm->transport != NULL && comm->transport->available != NULL && !comm->transport->available(&why))
+    if (comm->transport != NULL && comm->transport->available != NULL && !comm->transport->available(&why, comm->device))
         return FAIL(STATUS_SYSTEM, "transport %s cannot work here: %s; use --transport tcp", comm->transport->name, why);
 
     TRY(bootstrap_all_gather(all, sizeof *all, comm->bootstrap));
@@ -250,7 +250,7 @@ static bool shares_one_memory(const struct ring_comm *comm)
 static bool may_have_windows(const struct ring_comm *comm)
 {
     const char *why;
-    bool shares = comm->transport == NULL ? transport_shm.available(&why) : comm->transport == &transport_shm;
+    bool shares = comm->transport == NULL ? transport_shm.available(&why, comm->device) : comm->transport == &transport_shm;
     return comm->nranks > 1 && comm->config.window_bytes != WINDOW_NONE && shares;
 }
 

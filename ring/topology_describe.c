@@ -78,8 +78,8 @@ struct topology_rank topology_describe_self(const char *pretended)
     LOG_INFO("ring", "runs in package %d, NUMA node %d, on core %d (-1: anywhere)", rank.package,
         rank.numa, rank.core);
     rank.host = host_identity(pretended);
-    rank.shm_works = transport_shm.available(&why);
-    rank.verbs_work = transport_verbs.available(&why);
+    rank.shm_works = transport_shm.available(&why, NULL);
+    rank.verbs_work = transport_verbs.available(&why, NULL);
     return rank;
 }
 

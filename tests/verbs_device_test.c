@@ -132,6 +132,14 @@ static void check_copies(struct device *device)
     check_way(stream, one, 1, device);
     CHECK_OK(span_copy(none, none, NULL, device));
     CHECK_OK(span_fill(none, 1, stream, device));
+    if (own == MEMORY_CUDA) { /* told where it was asked for: by the call, or by the stream */
+        struct span nowhere = {.ptr = &byte, .bytes = 1, .kind = MEMORY_CUDA};
+        CHECK_STATUS(span_copy(nowhere, span_host(&byte, 1), NULL, device), STATUS_CUDA);
+        CHECK_MSG(strstr(status_text(), "cudaMemcpyAsync failed with cudaErrorInvalidValue") != NULL, "%s", status_text());
+        CHECK_OK(span_copy(nowhere, span_host(&byte, 1), stream, device));
+        CHECK_STATUS(stream_synchronize(stream, device), STATUS_CUDA);
+        CHECK_OK(stream_synchronize(stream, device));
+    }
     if (own == MEMORY_HOST) CHECK_STATUS(span_copy(span_host(&byte, 1), elsewhere, NULL, device), STATUS_INVALID);
     stream_close(stream, device);
 }
@@ -147,6 +155,29 @@ static void check_limit(struct device *device)
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         CHECK_MSG(strstr(status_text(), words[i]) != NULL, "%s lacks \"%s\"", status_text(), words[i]);
     CHECK(b.ptr == NULL && memory_account_read(device).now[MEMORY_ACTIVATIONS] == 0);
+    memory_free(&a, MEMORY_WEIGHTS, device);
+    CHECK_OK(memory_alloc(&a, 1000, MEMORY_WEIGHTS, device));
+    memory_free(&a, MEMORY_WEIGHTS, device);
+    device_limit(device, 0);
+    CHECK_OK(memory_alloc(&a, 5000, MEMORY_WEIGHTS, device));
+    memory_free(&a, MEMORY_WEIGHTS, device);
+}
+
+/* Memory from elsewhere is the host's: of its limit there, beside a CUDA device's. */
+static void check_elsewhere(struct device *device)
+{
+    struct span a, b;
+    device_limit(device, 1000);
+    if (device_kind(device) == MEMORY_CUDA) {
+        CHECK_OK(memory_reserve(device, MEMORY_COMMUNICATION, 2000));
+        CHECK(memory_account_read_beside(device).now[MEMORY_COMMUNICATION] == 2000);
+        CHECK(memory_account_read(device).now[MEMORY_COMMUNICATION] == 0);
+        memory_count(device, MEMORY_COMMUNICATION, -2000);
+        CHECK(memory_account_read_beside(device).now[MEMORY_COMMUNICATION] == 0);
+        device_limit(device, 0);
+        return;
+    }
+    CHECK_OK(memory_alloc(&a, 600, MEMORY_WEIGHTS, device));
     CHECK_OK(memory_reserve(device, MEMORY_COMMUNICATION, 400));
     CHECK_STATUS(memory_reserve(device, MEMORY_COMMUNICATION, 1), STATUS_SYSTEM);
     CHECK_STATUS(memory_reserve(device, MEMORY_COMMUNICATION, UINT64_MAX), STATUS_SYSTEM);
@@ -158,8 +189,6 @@ static void check_limit(struct device *device)
     memory_free(&a, MEMORY_WEIGHTS, device);
     memory_free(&b, MEMORY_GRADIENTS, device);
     device_limit(device, 0);
-    CHECK_OK(memory_alloc(&a, 5000, MEMORY_WEIGHTS, device));
-    memory_free(&a, MEMORY_WEIGHTS, device);
 }
 
 struct taker {
@@ -530,7 +559,8 @@ static void check_device(const char *name)
     check_memory(device);
     check_pinned(device);
     check_limit(device);
-    check_limit_of_threads(device);
+    check_elsewhere(device);
+    if (device_kind(device) == MEMORY_HOST) check_limit_of_threads(device);
     check_allocations(device);
     check_companions(name);
     check_copies(device);

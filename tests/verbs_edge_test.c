@@ -1,5 +1,6 @@
-/* The conformance suite of the edge contract (verbs/transport.h), run over every transport. A new transport joins the table
- * `transports` in edge.c and is held to the same promises.
+/* The conformance suite of the edge contract (verbs/transport.h), run over every transport, and on every device that there is: slots
+ * are written and read by copies, whatever memory they are. A new transport joins the table `transports` in edge.c and is held to
+ * the same promises.
  * ctest: timeout=120
  */
 #include <arpa/inet.h>
@@ -23,6 +24,7 @@
 
 struct setting {
     const struct transport *transport;
+    const char *device;
     uint64_t slot_count, start;
     bool addresses; /* the producer posts from its own memory where the transport can */
     bool counts;    /* ranks are processes: what they open can be counted */
@@ -30,6 +32,25 @@ struct setting {
 
 static unsigned char byte_at(uint64_t step, size_t i) { return (unsigned char)(step * 31 + i * 7 + (step >> 8)); }
 static size_t bytes_at(uint64_t step) { return step % 5 == 0 ? 0 : (size_t)(step * 37 % (SLOT_SIZE + 1)); }
+
+static struct device *open_device(const struct setting *setting)
+{
+    struct device *device = NULL;
+    CHECK_OK(device_open(&device, setting->device));
+    return device;
+}
+
+/* To and from the slot that is the edge's next. */
+static void put(struct edge *edge, const void *data, size_t bytes)
+{
+    CHECK_OK(span_copy(edge_slot(edge), span_host(data, bytes), NULL, edge->config.device));
+}
+
+static void get(void *data, size_t bytes, struct edge *edge)
+{
+    struct span slot = span_part(edge_slot(edge), 0, bytes);
+    CHECK_OK(span_copy(span_host(data, bytes), slot, NULL, edge->config.device));
+}
 
 static struct edge *open_edge_of(const struct setting *setting, enum edge_side side, size_t slot_bytes,
     struct bootstrap *bootstrap, struct device *device)
@@ -69,11 +90,13 @@ static bool is_ready(struct edge *edge) { return edge->phase == EDGE_READY; }
 static void produce(const struct setting *setting, struct edge *edge)
 {
     static _Thread_local unsigned char memory[64][SLOT_SIZE];
+    unsigned char slot[SLOT_SIZE];
     for (uint64_t s = 0; s < STEPS; s++) {
         if (!wait_until(edge, has_room)) return;
         bool from_memory = setting->addresses && setting->transport->reads_address && bytes_at(s) > 0;
-        unsigned char *to = from_memory ? memory[s % 64] : fifo_slot(&edge->fifo);
+        unsigned char *to = from_memory ? memory[s % 64] : slot;
         for (size_t i = 0; i < bytes_at(s); i++) to[i] = byte_at(s, i);
+        if (!from_memory) put(edge, slot, bytes_at(s));
         fifo_post(&edge->fifo, bytes_at(s), s * 3 + 1, from_memory ? (uint64_t)(uintptr_t)to : 0);
         if (s % 7 == 0) { /* unevenly paced: the consumer must not depend on being fed at once */
             bool moved = false;
@@ -111,8 +134,10 @@ static void consume(struct edge *edge)
         struct fifo_record record = fifo_record(&edge->fifo);
         CHECK_MSG(record.bytes == bytes_at(s) && record.tag == s * 3 + 1, "step %llu: %llu bytes, tag %llu",
             (unsigned long long)s, (unsigned long long)record.bytes, (unsigned long long)record.tag);
-        const unsigned char *data = fifo_data(&edge->fifo, &record);
+        unsigned char slot[SLOT_SIZE];
+        const unsigned char *data = record.address != 0 ? fifo_data(&edge->fifo, &record) : slot;
         if (record.address != 0) CHECK(s % 2 == 1 && data == wish.memory[s % 64]);
+        else get(slot, bytes_at(s), edge);
         size_t wrong = 0;
         for (size_t i = 0; i < bytes_at(s); i++) wrong += data[i] != byte_at(s, i);
         CHECK_MSG(wrong == 0, "step %llu: %zu bytes differ", (unsigned long long)s, wrong);
@@ -125,8 +150,7 @@ static void consume(struct edge *edge)
 static void stream_body(struct bootstrap *bootstrap, void *argument)
 {
     const struct setting *setting = argument;
-    struct device *device = NULL;
-    CHECK_OK(device_open(&device, "host"));
+    struct device *device = open_device(setting);
     enum edge_side side = bootstrap_rank(bootstrap) == 0 ? EDGE_PRODUCER : EDGE_CONSUMER;
     if (side == EDGE_CONSUMER) usleep(2000); /* sides open in any order */
     struct edge *edge = open_edge(setting, side, bootstrap, device);
@@ -135,6 +159,7 @@ static void stream_body(struct bootstrap *bootstrap, void *argument)
     CHECK_OK(bootstrap_barrier(bootstrap));
     edge_close(edge);
     CHECK(memory_account_read(device).now[MEMORY_COMMUNICATION] == 0);
+    CHECK(memory_account_read_beside(device).now[MEMORY_COMMUNICATION] == 0);
     device_close(device);
 }
 
@@ -149,38 +174,40 @@ static unsigned char reuse_byte(uint64_t s) { return (unsigned char)(17 + s * 29
 static void reuse_produce(struct edge *edge, struct device *device)
 {
     struct span memory;
-    CHECK_OK(memory_alloc(&memory, REUSE_BYTES, MEMORY_WORKSPACE, device));
+    CHECK_OK(memory_alloc_kind(&memory, REUSE_BYTES, MEMORY_HOST_PINNED, MEMORY_WORKSPACE, device));
     for (uint64_t s = 0; s < REUSE_STEPS; s++) {
         if (!wait_until(edge, has_room)) break;
         bool from_memory = edge->transport->reads_address && s % 2 == 1;
-        unsigned char *source = from_memory ? memory.ptr : fifo_slot(&edge->fifo);
-        memset(source, reuse_byte(s), REUSE_BYTES);
-        fifo_post(&edge->fifo, REUSE_BYTES, s, from_memory ? (uint64_t)(uintptr_t)source : 0);
+        struct span source = from_memory ? memory : edge_slot(edge);
+        CHECK_OK(span_fill(source, reuse_byte(s), NULL, device));
+        fifo_post(&edge->fifo, REUSE_BYTES, s, from_memory ? (uint64_t)(uintptr_t)source.ptr : 0);
         wait_until(edge, from_memory ? is_drained : is_freed);
-        memset(source, 0xEE, REUSE_BYTES);
+        CHECK_OK(span_fill(source, 0xEE, NULL, device));
     }
     memory_free(&memory, MEMORY_WORKSPACE, device);
 }
 
 static void reuse_consume(struct edge *edge)
 {
+    unsigned char *copy = malloc(REUSE_BYTES);
     for (uint64_t s = 0; s < REUSE_STEPS; s++) {
-        if (!wait_until(edge, has_data)) return;
+        if (!wait_until(edge, has_data)) break;
         struct fifo_record record = fifo_record(&edge->fifo);
-        const unsigned char *data = fifo_data(&edge->fifo, &record);
+        const unsigned char *data = record.address != 0 ? fifo_data(&edge->fifo, &record) : copy;
+        if (record.address == 0) get(copy, REUSE_BYTES, edge);
         size_t wrong = 0;
         for (size_t i = 0; i < REUSE_BYTES; i++) wrong += data[i] != reuse_byte(s);
         CHECK_MSG(wrong == 0, "step %llu: %zu bytes are spoilt", (unsigned long long)s, wrong);
         fifo_free(&edge->fifo);
     }
     wait_until(edge, is_drained);
+    free(copy);
 }
 
 static void reuse_body(struct bootstrap *bootstrap, void *argument)
 {
     const struct setting *setting = argument;
-    struct device *device = NULL;
-    CHECK_OK(device_open(&device, "host"));
+    struct device *device = open_device(setting);
     bool producer = bootstrap_rank(bootstrap) == 0;
     struct edge *edge = open_edge_of(setting, producer ? EDGE_PRODUCER : EDGE_CONSUMER, REUSE_BYTES, bootstrap, device);
     if (producer) reuse_produce(edge, device);
@@ -200,18 +227,20 @@ static void duplex(struct edge *out, struct edge *in, const struct setting *sett
         bool moved = false;
         if (!CHECK_OK(edge_progress(out, &moved)) || !CHECK_OK(edge_progress(in, &moved))) return;
         if (sent < STEPS && fifo_room(&out->fifo) > 0) {
-            unsigned char *to = fifo_slot(&out->fifo);
-            for (size_t i = 0; i < bytes_at(sent); i++) to[i] = byte_at(sent, i);
+            unsigned char slot[SLOT_SIZE];
+            for (size_t i = 0; i < bytes_at(sent); i++) slot[i] = byte_at(sent, i);
+            put(out, slot, bytes_at(sent));
             fifo_post(&out->fifo, bytes_at(sent), sent, 0);
             sent++;
         }
         turn++; /* steps pile up where they are taken late: credits are then words of their own */
         if ((!setting->addresses || turn % 5 == 0) && received < STEPS && fifo_ready(&in->fifo) > 0) {
             struct fifo_record record = fifo_record(&in->fifo);
-            const unsigned char *data = fifo_data(&in->fifo, &record);
+            unsigned char slot[SLOT_SIZE];
             size_t wrong = 0;
             CHECK(record.bytes == bytes_at(received) && record.tag == received);
-            for (size_t i = 0; i < record.bytes; i++) wrong += data[i] != byte_at(received, i);
+            get(slot, bytes_at(received), in);
+            for (size_t i = 0; i < bytes_at(received); i++) wrong += slot[i] != byte_at(received, i);
             if (!CHECK_MSG(wrong == 0, "step %llu: %zu wrong bytes", (unsigned long long)received, wrong)) return;
             fifo_free(&in->fifo);
             received++;
@@ -267,8 +296,7 @@ static void twins_body(struct bootstrap *bootstrap, void *argument)
 static void full_body(struct bootstrap *bootstrap, void *argument)
 {
     const struct setting *setting = argument;
-    struct device *device = NULL;
-    CHECK_OK(device_open(&device, "host"));
+    struct device *device = open_device(setting);
     bool producer = bootstrap_rank(bootstrap) == 0;
     struct edge *edge = open_edge(setting, producer ? EDGE_PRODUCER : EDGE_CONSUMER, bootstrap, device);
     wait_until(edge, is_ready);
@@ -301,8 +329,7 @@ static void full_body(struct bootstrap *bootstrap, void *argument)
 static void death_body(struct bootstrap *bootstrap, void *argument)
 {
     const struct setting *setting = argument;
-    struct device *device = NULL;
-    CHECK_OK(device_open(&device, "host"));
+    struct device *device = open_device(setting);
     bool producer = bootstrap_rank(bootstrap) == 0;
     struct edge *edge = open_edge(setting, producer ? EDGE_PRODUCER : EDGE_CONSUMER, bootstrap, device);
     wait_until(edge, is_ready);
@@ -353,8 +380,7 @@ static int knock(int port, const char *text)
 static void stranger_body(struct bootstrap *bootstrap, void *argument)
 {
     const struct setting *setting = argument;
-    struct device *device = NULL;
-    CHECK_OK(device_open(&device, "host"));
+    struct device *device = open_device(setting);
     bool producer = bootstrap_rank(bootstrap) == 0;
     struct edge *edge = NULL;
     int silent = -1, chatty = -1;
@@ -379,29 +405,137 @@ static void stranger_body(struct bootstrap *bootstrap, void *argument)
     device_close(device);
 }
 
+/* ---- CUDA IPC alone ---- */
+
+/* One side closes first, and at once opens the next edge: the slots of the last are not given back while the other has them open. Then
+ * each closes in its turn, and the order does not matter. */
+static void linger_body(struct bootstrap *bootstrap, void *argument)
+{
+    const struct setting *setting = argument;
+    struct device *device = open_device(setting);
+    bool producer = bootstrap_rank(bootstrap) == 0;
+    unsigned char seven = 7, found = 0;
+    struct allocation slots = {0}, now;
+    for (int round = 0; round < 4; round++) {
+        struct edge *edge = open_edge(setting, producer ? EDGE_PRODUCER : EDGE_CONSUMER, bootstrap, device);
+        CHECK(!memory_find(&now, slots.ptr, 1, device) || now.id != slots.id); /* those of the last round */
+        wait_until(edge, is_ready);
+        if (!producer && edge->slots_kind == MEMORY_CUDA) CHECK(memory_find(&slots, edge->fifo.slots, 1, device));
+        CHECK((edge->slots_kind == MEMORY_CUDA) == (getenv("RINGZERO_CUDA_IPC") == NULL));
+        CHECK(edge->kernels_reach);
+        CHECK_OK(bootstrap_barrier(bootstrap));
+        bool first = producer == (round % 2 == 1);
+        if (first) edge_close(edge);
+        CHECK_OK(bootstrap_barrier(bootstrap));
+        if (!first && producer) { /* into memory that nobody listens to any more, but that is there */
+            put(edge, &seven, 1);
+            get(&found, 1, edge);
+            CHECK(found == 7);
+        }
+        if (!first) edge_close(edge);
+        CHECK(memory_account_read(device).now[MEMORY_COMMUNICATION] == 0);
+        CHECK_OK(bootstrap_barrier(bootstrap));
+    }
+    device_close(device);
+}
+
+/* Without a word to the other. */
+static void closed_body(struct bootstrap *bootstrap, void *argument)
+{
+    const struct setting *setting = argument;
+    struct device *device = open_device(setting);
+    bool producer = bootstrap_rank(bootstrap) == 0;
+    struct edge *edge = open_edge(setting, producer ? EDGE_PRODUCER : EDGE_CONSUMER, bootstrap, device);
+    if (!producer) edge_close(edge);
+    CHECK_OK(bootstrap_barrier(bootstrap));
+    enum status status = STATUS_OK;
+    for (int i = 0; i < 20000 && producer && status == STATUS_OK && edge->phase != EDGE_READY; i++) {
+        bool moved = false;
+        status = edge_progress(edge, &moved);
+        usleep(100);
+    }
+    if (producer) {
+        CHECK_STATUS(status, STATUS_PEER);
+        edge_close(edge);
+    }
+    device_close(device);
+}
+
+static void check_host_device(void)
+{
+    struct device *device = NULL;
+    struct edge *edge = NULL;
+    const char *why = "";
+    CHECK_OK(device_open(&device, "host"));
+    struct edge_config config = {.peer = 1, .slot_bytes = 64, .slot_count = 1, .device = device};
+    CHECK_STATUS(edge_open(&edge, &transport_cuda_ipc, &config), STATUS_INVALID);
+    CHECK(edge == NULL && strstr(status_text(), "--device cuda") != NULL);
+    CHECK(!transport_cuda_ipc.available(&why, device));
+    device_close(device);
+}
+
+/* ---- what runs where ---- */
+
+/* Processes first: fork() wants a process without threads. */
+static void check_processes(const struct setting *setting)
+{
+    struct setting twins = {setting->transport, setting->device, 8, 0, false, true};
+    CHECK(ranks_as_processes(2, PATIENCE, stream_body, (void *)setting, -1) == 0);
+    CHECK(ranks_as_processes(2, PATIENCE, twins_body, &twins, -1) == 0);
+    CHECK(ranks_as_processes(2, PATIENCE, death_body, (void *)setting, 0) == 0);
+    if (setting->transport == &transport_tcp) CHECK(ranks_as_processes(2, PATIENCE, stranger_body, (void *)setting, -1) == 0);
+    if (setting->transport == &transport_cuda_ipc) CHECK(ranks_as_processes(2, PATIENCE, linger_body, (void *)setting, -1) == 0);
+}
+
+static void check_threads(const struct transport *transport, const char *device)
+{
+    struct setting settings[] = {{transport, device, 4, 0, false, false}, {transport, device, 1, 0, false, false},
+        {transport, device, 8, UINT64_MAX - 100, true, false}, {transport, device, 2, 7, true, false}};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        ranks_as_threads(2, PATIENCE, stream_body, &settings[i]);
+        ranks_as_threads(2, PATIENCE, full_body, &settings[i]);
+        ranks_as_threads(2, PATIENCE, twins_body, &settings[i]);
+    }
+    struct setting large = {transport, device, 2, 0, true, false};
+    ranks_as_threads(2, PATIENCE, reuse_body, &large);
+    if (transport != &transport_cuda_ipc) return;
+    ranks_as_threads(2, PATIENCE, linger_body, settings);
+    ranks_as_threads(2, PATIENCE, closed_body, settings);
+}
+
+/* All of it in pinned memory. */
+static void check_fallback(bool processes)
+{
+    struct setting setting = {&transport_cuda_ipc, "cudasim", 4, 0, false, false};
+    setenv("RINGZERO_CUDA_IPC", "0", 1);
+    if (processes) check_processes(&setting);
+    else check_threads(setting.transport, setting.device);
+    unsetenv("RINGZERO_CUDA_IPC");
+}
+
+static bool runs(const struct transport *transport, const char *device)
+{
+    bool host = strcmp(device, "host") == 0;
+    if (transport == &transport_cuda_ipc && host) return false;
+    return test_takes(transport->name) && (host || device_known(device) == STATUS_OK);
+}
+
 int main(void)
 {
-    for (const struct transport *const *t = transports; *t != NULL; t++) {
-        struct setting setting = {*t, 4, 0, false, false};
-        if (!test_takes((*t)->name)) continue;
-        /* Processes first: fork() wants a process without threads. */
-        CHECK(ranks_as_processes(2, PATIENCE, stream_body, &setting, -1) == 0);
-        struct setting twins = {*t, 8, 0, false, true};
-        CHECK(ranks_as_processes(2, PATIENCE, twins_body, &twins, -1) == 0);
-        CHECK(ranks_as_processes(2, PATIENCE, death_body, &setting, 0) == 0);
-        if (*t == &transport_tcp) CHECK(ranks_as_processes(2, PATIENCE, stranger_body, &setting, -1) == 0);
-    }
-    for (const struct transport *const *t = transports; *t != NULL; t++) {
-        if (!test_takes((*t)->name)) continue;
-        struct setting settings[] = {{*t, 4, 0, false, false}, {*t, 1, 0, false, false}, {*t, 8, UINT64_MAX - 100, true, false}, {*t, 2, 7, true, false}};
-        for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-            ranks_as_threads(2, PATIENCE, stream_body, &settings[i]);
-            ranks_as_threads(2, PATIENCE, full_body, &settings[i]);
-            ranks_as_threads(2, PATIENCE, twins_body, &settings[i]);
+    static const char *const devices[] = {"host", "cudasim"};
+    if (device_known("cudasim") != STATUS_OK) printf("cudasim: skipped: %s\n", status_text());
+    for (int d = 0; d < 2; d++)
+        for (const struct transport *const *t = transports; *t != NULL; t++) {
+            struct setting setting = {*t, devices[d], 4, 0, false, false};
+            if (runs(*t, devices[d])) check_processes(&setting);
         }
-        struct setting large = {*t, 2, 0, true, false};
-        ranks_as_threads(2, PATIENCE, reuse_body, &large);
-    }
+    if (runs(&transport_cuda_ipc, "cudasim")) check_fallback(true);
+    for (int d = 0; d < 2; d++)
+        for (const struct transport *const *t = transports; *t != NULL; t++)
+            if (runs(*t, devices[d])) check_threads(*t, devices[d]);
+    if (runs(&transport_cuda_ipc, "cudasim")) check_fallback(false);
+    check_host_device();
     CHECK(transport_by_name("shm") == &transport_shm && transport_by_name("carrier pigeon") == NULL);
+    CHECK(transport_by_name("cuda_ipc") == &transport_cuda_ipc);
     return test_result();
 }

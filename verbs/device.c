@@ -176,17 +176,31 @@ static void count(struct memory_account *account, enum memory_tag tag, int64_t b
     }
 }
 
-enum status memory_reserve(struct device *device, enum memory_tag tag, uint64_t bytes)
+void device_count(struct device *device, enum memory_tag tag, int64_t bytes)
+{
+    __atomic_add_fetch(&device->held_bytes, (uint64_t)bytes, __ATOMIC_RELAXED);
+    count(&device->account, tag, bytes);
+}
+
+static enum status reserve_own(struct device *device, enum memory_tag tag, uint64_t bytes)
 {
     TRY(take(bytes, tag, device));
     count(&device->account, tag, (int64_t)bytes);
     return STATUS_OK;
 }
 
+/* Memory from elsewhere is the host's. */
+enum status memory_reserve(struct device *device, enum memory_tag tag, uint64_t bytes)
+{
+    if (device->ops->kind == MEMORY_HOST) return reserve_own(device, tag, bytes);
+    count(&device->beside, tag, (int64_t)bytes);
+    return STATUS_OK;
+}
+
 void memory_count(struct device *device, enum memory_tag tag, int64_t bytes)
 {
-    __atomic_add_fetch(&device->held_bytes, (uint64_t)bytes, __ATOMIC_RELAXED);
-    count(&device->account, tag, bytes);
+    if (device->ops->kind == MEMORY_HOST) device_count(device, tag, bytes);
+    else count(&device->beside, tag, bytes);
 }
 
 /* Whether memory of the kind is counted beside the device's own, where no limit is. */
@@ -198,7 +212,7 @@ static bool is_beside(enum memory_kind kind, const struct device *device)
 static void uncount(enum memory_kind kind, enum memory_tag tag, size_t bytes, struct device *device)
 {
     if (is_beside(kind, device)) count(&device->beside, tag, -(int64_t)bytes);
-    else memory_count(device, tag, -(int64_t)bytes);
+    else device_count(device, tag, -(int64_t)bytes);
 }
 
 static enum status allocate(struct span *span, enum memory_tag tag, struct device *device)
@@ -223,7 +237,7 @@ enum status memory_alloc_kind(struct span *span, size_t bytes, enum memory_kind 
             memory_kind_name(MEMORY_HOST_PINNED));
     if (bytes == 0) return STATUS_OK;
     if (is_beside(kind, device)) count(&device->beside, tag, (int64_t)bytes);
-    else TRY(memory_reserve(device, tag, bytes));
+    else TRY(reserve_own(device, tag, bytes));
     span->bytes = bytes;
     enum status status = allocate(span, tag, device);
     if (status == STATUS_OK) return STATUS_OK;

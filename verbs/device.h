@@ -149,10 +149,10 @@ MUST_CHECK enum status memory_alloc_kind(struct span *span, size_t bytes, enum m
     enum memory_tag tag, struct device *device);
 void memory_free(struct span *span, enum memory_tag tag, struct device *device);
 
-/* Counts bytes that come from elsewhere (a shared segment) and are held for this device's rank.
- * memory_reserve() before they are fetched, if the limit leaves room for them: errors: SYSTEM, as
- * memory_alloc(). memory_count() where they are there already, limit or not, or (negative) are
- * given back. threads: any. */
+/* Counts bytes of host memory that come from elsewhere (a shared segment) and are held for this
+ * device's rank: of a CUDA device, beside its own and without limit. memory_reserve() before they
+ * are fetched, if the limit leaves room for them: errors: SYSTEM, as memory_alloc(). memory_count()
+ * where they are there already, limit or not, or (negative) are given back. threads: any. */
 MUST_CHECK enum status memory_reserve(struct device *device, enum memory_tag tag, uint64_t bytes);
 void memory_count(struct device *device, enum memory_tag tag, int64_t bytes);
 

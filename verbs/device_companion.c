@@ -30,10 +30,10 @@ void device_inside_close(struct device *device)
 {
     struct device_inside *inside = device->inside;
     if (inside == NULL) return;
-    for (struct device_companion *companion = inside->companions; companion != NULL;) {
-        struct device_companion *older = companion->older;
+    while (inside->companions != NULL) { /* one that frees memory is heard by those that are left */
+        struct device_companion *companion = inside->companions;
+        inside->companions = companion->older;
         companion->close(companion);
-        companion = older;
     }
     pthread_mutex_destroy(&inside->lock);
     free(inside->allocations);

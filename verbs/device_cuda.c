@@ -260,6 +260,72 @@ static enum status cuda_mark_passed(bool *passed, void *mark, struct device *dev
     return *passed ? STATUS_OK : cuda_fail(error, "cudaEventQuery", __FILE__, __LINE__);
 }
 
+/* ---- memory that others reach ---- */
+
+_Static_assert(sizeof(cudaIpcMemHandle_t) == DEVICE_IPC_HANDLE_BYTES, "a handle fits");
+
+static enum status cuda_ipc_export(unsigned char *handle, const void *base, struct device *device)
+{
+    cudaIpcMemHandle_t made;
+    TRY_CUDA(cudaSetDevice(device->index));
+    TRY_CUDA(cudaIpcGetMemHandle(&made, (void *)(uintptr_t)base));
+    memcpy(handle, &made, sizeof made);
+    return STATUS_OK;
+}
+
+static enum status cuda_ipc_import(void **base, const unsigned char *handle, struct device *device)
+{
+    cudaIpcMemHandle_t given;
+    memcpy(&given, handle, sizeof given);
+    TRY_CUDA(cudaSetDevice(device->index));
+    TRY_CUDA(cudaIpcOpenMemHandle(base, given, cudaIpcMemLazyEnablePeerAccess));
+    return STATUS_OK;
+}
+
+static void cuda_ipc_import_close(void *base, struct device *device)
+{
+    cudaError_t error = cudaSetDevice(device->index);
+    if (error == cudaSuccess) error = cudaIpcCloseMemHandle(base);
+    if (error != cudaSuccess)
+        LOG_WARN(
+            "device", "a neighbour's memory could not be closed: %s", cudaGetErrorString(error));
+}
+
+static enum status cuda_peer_enable(int ordinal, struct device *device)
+{
+    int can = 0;
+    if (ordinal == device->index) return STATUS_OK;
+    TRY_CUDA(cudaDeviceCanAccessPeer(&can, device->index, ordinal));
+    if (!can)
+        return FAIL(STATUS_CUDA,
+            "GPU %d cannot reach the memory of GPU %d: neither NVLink nor PCIe does it",
+            device->index, ordinal);
+    TRY_CUDA(cudaSetDevice(device->index));
+    cudaError_t error = cudaDeviceEnablePeerAccess(ordinal, 0);
+    if (error == cudaErrorPeerAccessAlreadyEnabled) (void)cudaGetLastError();
+    else TRY_CUDA(error);
+    return STATUS_OK;
+}
+
+static enum status cuda_host_register(
+    void **address, void *ptr, size_t bytes, struct device *device)
+{
+    TRY_CUDA(cudaSetDevice(device->index));
+    TRY_CUDA(cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped));
+    cudaError_t error = cudaHostGetDevicePointer(address, ptr, 0);
+    if (error != cudaSuccess) (void)cudaHostUnregister(ptr);
+    TRY_CUDA(error);
+    return STATUS_OK;
+}
+
+static void cuda_host_unregister(void *ptr, struct device *device)
+{
+    (void)device;
+    cudaError_t error = cudaHostUnregister(ptr);
+    if (error != cudaSuccess)
+        LOG_WARN("device", "host memory could not be unregistered: %s", cudaGetErrorString(error));
+}
+
 const struct device_ops device_cuda_ops = {
     .name = RINGZERO_PLUGIN_NAME,
     .kind = MEMORY_CUDA,
@@ -279,4 +345,10 @@ const struct device_ops device_cuda_ops = {
     .mark_wait = cuda_mark_wait,
     .mark_synchronize = cuda_mark_synchronize,
     .mark_passed = cuda_mark_passed,
+    .ipc_export = cuda_ipc_export,
+    .ipc_import = cuda_ipc_import,
+    .ipc_import_close = cuda_ipc_import_close,
+    .peer_enable = cuda_peer_enable,
+    .host_register = cuda_host_register,
+    .host_unregister = cuda_host_unregister,
 };

@@ -1,4 +1,4 @@
-/* device_internal: what device.c asks of device_companion.c. */
+/* device_internal: what the files of a device ask of one another. */
 #ifndef VERBS_DEVICE_INTERNAL_H
 #define VERBS_DEVICE_INTERNAL_H
 
@@ -12,5 +12,9 @@ void device_inside_close(struct device *device);
  * remember it. threads: any. */
 MUST_CHECK enum status device_remember(struct span span, struct device *device);
 void device_forget(const void *ptr, struct device *device);
+
+/* Counts bytes of the device's own kind that are there already, limit or not, or (negative) are
+ * given back. */
+void device_count(struct device *device, enum memory_tag tag, int64_t bytes);
 
 #endif

@@ -14,6 +14,8 @@
 extern "C" {
 #endif
 
+#define DEVICE_IPC_HANDLE_BYTES 64
+
 /* Required unless said otherwise. Called by any thread. */
 struct device_ops {
     const char *name; /* "host" */
@@ -46,6 +48,20 @@ struct device_ops {
         struct device *device); /* the native stream waits, not the caller */
     enum status (*mark_synchronize)(void *mark, struct device *device);
     enum status (*mark_passed)(bool *passed, void *mark, struct device *device);
+
+    /* Memory that others reach (device_ipc.h). All or none; none on the host.
+     * export: a handle of an allocation, from its base. import: the base of another process's,
+     * which stays mapped until import_close(). peer_enable: memory of device `ordinal` of this
+     * process may be used by this device's copies and kernels. */
+    enum status (*ipc_export)(unsigned char *handle, const void *base, struct device *device);
+    enum status (*ipc_import)(void **base, const unsigned char *handle, struct device *device);
+    void (*ipc_import_close)(void *base, struct device *device);
+    enum status (*peer_enable)(int ordinal, struct device *device);
+
+    /* Host memory from elsewhere is as MEMORY_HOST_PINNED until it is unregistered; *address is
+     * where kernels find it. Both or none. */
+    enum status (*host_register)(void **address, void *ptr, size_t bytes, struct device *device);
+    void (*host_unregister)(void *ptr, struct device *device);
 };
 
 #ifdef __cplusplus

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct transport *const transports[] = {&transport_shm, &transport_tcp, &transport_verbs, NULL};
+const struct transport *const transports[] = {
+    &transport_shm, &transport_tcp, &transport_verbs, &transport_cuda_ipc, NULL};
 
 const struct transport *transport_by_name(const char *name)
 {

@@ -100,8 +100,9 @@ static unsigned char *slot_at(const struct edge *edge, uint64_t step)
 
 /* ---- opening and connecting ---- */
 
-static bool verbs_available(const char **why)
+static bool verbs_available(const char **why, const struct device *device)
 {
+    (void)device;
     if (nics_available()) return true;
     *why = status_text();
     return false;
@@ -112,13 +113,14 @@ static enum status open_memory(struct edge *edge)
     struct verbs_edge *verbs = edge->state;
     const struct edge_config *config = &edge->config;
     size_t stride = SLOT_MARGIN + config->slot_bytes;
-    TRY(memory_alloc(
-        &verbs->memory, config->slot_count * stride, MEMORY_COMMUNICATION, config->device));
+    TRY(memory_alloc_kind(&verbs->memory, config->slot_count * stride, MEMORY_HOST_PINNED,
+        MEMORY_COMMUNICATION, config->device));
     TRY(registration_open(
         &verbs->registration, verbs->memory, config->side == EDGE_CONSUMER, verbs->nic));
     verbs->records = calloc(config->slot_count, sizeof *verbs->records);
     if (verbs->records == NULL) return FAIL(STATUS_SYSTEM, "no memory for an edge");
     edge->fifo.slots = (unsigned char *)verbs->memory.ptr + SLOT_MARGIN;
+    edge->slots_kind = verbs->memory.kind;
     edge->fifo.slot_bytes = stride;
     edge->fifo.records = verbs->records;
     edge->fifo.tail = &verbs->tail;

@@ -6,8 +6,9 @@
     "this program was built without libibverbs (Debian: apt install libibverbs-dev, then "         \
     "configure and build again)"
 
-static bool off_available(const char **why)
+static bool off_available(const char **why, const struct device *device)
 {
+    (void)device;
     *why = WHY;
     return false;
 }

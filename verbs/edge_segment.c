@@ -146,20 +146,21 @@ enum status segment_attach(
             config->peer, (unsigned long long)offer->bytes, segment->bytes);
     TRY(open_offered(segment, offer, config));
     segment->nonce = offer->nonce;
-    /* read by segment_is_attached() */
-    __atomic_store_n((uint64_t *)(void *)(segment->map + ATTACHED_AT), 1, __ATOMIC_RELEASE);
+    /* read by segment_attached_by() */
+    __atomic_store_n(
+        (uint64_t *)(void *)(segment->map + ATTACHED_AT), (uint64_t)getpid(), __ATOMIC_SEQ_CST);
     return STATUS_OK;
 }
 
-bool segment_is_attached(const struct segment *segment)
+int64_t segment_attached_by(const struct segment *segment)
 {
     const uint64_t *attached = (const uint64_t *)(const void *)(segment->map + ATTACHED_AT);
-    return __atomic_load_n(attached, __ATOMIC_ACQUIRE) != 0; /* written by segment_attach() */
+    return (int64_t)__atomic_load_n(attached, __ATOMIC_SEQ_CST); /* written by segment_attach() */
 }
 
 void segment_give_back(struct segment *segment)
 {
-    if (segment->map == NULL || segment->fd < 0 || !segment_is_attached(segment)) return;
+    if (segment->map == NULL || segment->fd < 0 || segment_attached_by(segment) == 0) return;
     close(segment->fd);
     segment->fd = -1;
 }
@@ -172,8 +173,9 @@ void segment_close(struct segment *segment)
     *segment = (struct segment){.fd = -1};
 }
 
-bool segment_available(const char **why)
+bool segment_available(const char **why, const struct device *device)
 {
+    (void)device;
     int fd = memfd_create("ringzero-probe", MFD_CLOEXEC);
     if (fd < 0) {
         *why = "memfd_create is not allowed here";

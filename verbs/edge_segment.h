@@ -8,10 +8,10 @@
  *
  *   offset       bytes          what                      written by
  *   0            64             segment_head              consumer, before the offer
- *   64           8              attached                  producer, once
+ *   64           8              attached: its process     producer, once
  *   72           56             words of the transport
  *   4096         64             tail                      producer (release)
- *   8192         64             head                      consumer (release); the producer touches it first
+ *   8192         64             head                      consumer (release); first touched by the producer
  *   8256         64             head of the lines         consumer (release)
  *   12288        S·32           records                   producer
  *   next page    L·line_bytes   lines (lines.h)           producer
@@ -61,7 +61,8 @@ MUST_CHECK enum status segment_attach(
 
 /* Gives the descriptor back, if the producer has attached. */
 void segment_give_back(struct segment *segment);
-bool segment_is_attached(const struct segment *segment);
+/* The producer's process id; 0: it has not attached. */
+int64_t segment_attached_by(const struct segment *segment);
 
 /* The edge's records, counters and lines are those of the segment. Its slots are the caller's to
  * set. */
@@ -77,6 +78,6 @@ static inline uint64_t *segment_word(const struct segment *segment, int index)
 void segment_close(struct segment *segment);
 
 /* Whether this host can do it at all: see transport.h. */
-bool segment_available(const char **why);
+bool segment_available(const char **why, const struct device *device);
 
 #endif

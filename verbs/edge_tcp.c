@@ -96,11 +96,12 @@ static enum status tcp_offer(struct edge *edge, struct edge_offer *out)
     if (tcp == NULL) return FAIL(STATUS_SYSTEM, "no memory for an edge");
     edge->state = tcp;
     tcp->step = tcp->credit = tcp->tail = tcp->head = config->start;
-    TRY(memory_alloc(&tcp->slots, config->slot_bytes * config->slot_count, MEMORY_COMMUNICATION,
-        config->device));
+    TRY(memory_alloc_kind(&tcp->slots, config->slot_bytes * config->slot_count, MEMORY_HOST_PINNED,
+        MEMORY_COMMUNICATION, config->device));
     tcp->records = calloc(config->slot_count, sizeof *tcp->records);
     if (tcp->records == NULL) return FAIL(STATUS_SYSTEM, "no memory for an edge");
     edge->fifo.slots = tcp->slots.ptr;
+    edge->slots_kind = tcp->slots.kind;
     edge->fifo.records = tcp->records;
     edge->fifo.tail = &tcp->tail;
     edge->fifo.head = &tcp->head;

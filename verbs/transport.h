@@ -16,6 +16,8 @@
  *   - Steps arrive in order, each once, complete: when the consumer sees tail, the step's bytes and record are visible in the
  *     consumer's memory kind. Fences and flushes that this needs are the transport's business.
  *   - The producer's head moves past a step only when its source (slot or address) may be reused.
+ *   - Slots in CUDA memory are written by copies and kernels: a producer posts a step only when they are done (an event has passed), or
+ *     from the kernel itself; a consumer frees it only when what reads it is done. Before edge_close() nothing is in flight to them.
  *   - Nothing blocks: a call does what can be done now. Deadlines and aborts belong to the caller's wait loop (I5); a failure
  *     of the connection is a status at once, naming the peer.
  *   - It knows bytes. No dtype, no reduction, no rank order, no algorithm.
@@ -77,6 +79,13 @@ typedef void *(*edge_landing)(void *context, uint64_t step, uint64_t bytes, uint
 struct edge {
     struct fifo fifo;   /* the executors' view: valid from edge_open() on */
     struct lines lines; /* the same for small messages: entries NULL while the edge is not ready, and where there are none */
+    /* What the slots are, for copies: host memory unless the transport says otherwise; known when the edge
+     * is ready. */
+    enum memory_kind slots_kind;
+    /* Kernels find records, counters and lines this many bytes behind where the CPU does, and the slots
+     * where fifo.slots says; only where kernels_reach. */
+    intptr_t kernel_shift;
+    bool kernels_reach;
     struct edge_config config;
     const struct transport *transport;
     enum edge_phase phase;
@@ -98,9 +107,9 @@ struct transport {
     /* True: the consumer's core reads the slots that the producer's core wrote, so it matters how they are written. default false */
     bool peer_reads_slots;
 
-    /* Whether this host can do it at all. *why, when not, is a phrase for a message, valid until this thread's next failure.
-     * default: it can */
-    bool (*available)(const char **why);
+    /* Whether this host can do it at all, with this device; NULL: with some device. *why, when not, is a
+     * phrase for a message, valid until this thread's next failure. default: it can */
+    bool (*available)(const char **why, const struct device *device);
 
     /* Allocates state and this side's part of the FIFO (fills edge->fifo) and describes it for the peer. required */
     enum status (*offer)(struct edge *edge, struct edge_offer *offer);
@@ -126,6 +135,7 @@ struct transport {
 extern const struct transport transport_shm;
 extern const struct transport transport_tcp;
 extern const struct transport transport_verbs; /* built without libibverbs: never available */
+extern const struct transport transport_cuda_ipc; /* within a host; needs a CUDA device on both sides */
 
 /* All transports, NULL at the end; and one by its name, NULL if there is none. */
 extern const struct transport *const transports[];
@@ -140,6 +150,14 @@ void edge_close(struct edge *edge);
 /* Does what can be done now, connecting included; sets *moved to true if anything was done, else leaves it.
  * errors: PEER when the connection broke, DATA when the peer broke the protocol, SYSTEM. The edge then stays failed. */
 MUST_CHECK enum status edge_progress(struct edge *edge, bool *moved);
+
+/* The slot that the next fifo_post() publishes (producer), or that of the oldest step not yet freed (consumer), whole. */
+static inline struct span edge_slot(const struct edge *edge)
+{
+    int device = edge->slots_kind == MEMORY_CUDA ? edge->config.device->index : 0;
+    struct span slot = {fifo_slot(&edge->fifo), edge->config.slot_bytes, edge->slots_kind, device};
+    return slot;
+}
 
 /* After fifo_post() or fifo_free(): wakes a peer that sleeps. One load when it does not. */
 static inline void edge_notify(const struct edge *edge) { bell_ring(edge->peer_bell); }

@@ -69,7 +69,7 @@ bool test_takes(const char *name)
     snprintf(list, sizeof list, ",%s,", named != NULL ? named : "");
     snprintf(word, sizeof word, ",%s,", name);
     if (named != NULL && strstr(list, word) == NULL) return false;
-    bool there = transport->available == NULL || transport->available(&why);
+    bool there = transport->available == NULL || transport->available(&why, NULL);
     if (!there) printf("not over %s: %s\n", name, why);
     return named != NULL ? CHECK_MSG(there, "transport %s is not there", name) : there;
 }
