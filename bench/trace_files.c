@@ -43,7 +43,8 @@ static size_t next_receive(const struct trace_all *all, size_t at, int from, int
 {
     for (; at < all->begins[to + 1]; at++) {
         const struct trace_event *event = &all->events[at];
-        if (event->kind == TRACE_STEP && event->from == from && event->channel == channel) return at;
+        bool receives = event->from == from || event->joins == from;
+        if (event->kind == TRACE_STEP && receives && event->channel == channel) return at;
     }
     return NO_RECEIVER;
 }

@@ -290,6 +290,7 @@ static void watch_end(
                                                                : sender,
         .from = from,
         .to = to,
+        .joins = -1,
         .collective = (uint8_t)operation->collective,
         .primitive = (uint8_t)(to >= 0     ? PRIMITIVE_SEND
                                : from >= 0 ? PRIMITIVE_RECV

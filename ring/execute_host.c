@@ -312,6 +312,7 @@ static void cursor_trace(struct trace *trace, int64_t begin_ns, const struct pla
         .chunk = step->chunk,
         .from = step->from >= 0 ? comm_rank_at(comm, cursor->channel, step->from) : -1,
         .to = step->to >= 0 ? comm_rank_at(comm, cursor->channel, step->to) : -1,
+        .joins = step->joins >= 0 ? comm_rank_at(comm, cursor->channel, step->joins) : -1,
         .collective = (uint8_t)operation->collective,
         .primitive = (uint8_t)step->primitive,
     };

@@ -81,6 +81,7 @@ static void end_wait(struct trace *trace, int channel, int64_t end_ns)
         .chunk = -1,
         .from = -1,
         .to = -1,
+        .joins = -1,
         .kind = (uint8_t)trace->waits[channel].kind,
         .channel = (uint8_t)channel};
     if (event.begin_ns != 0) add(trace, &event);

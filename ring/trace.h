@@ -54,6 +54,7 @@ struct trace_event {
     uint32_t sequence;        /* of the operation */
     int32_t step, chunk;
     int32_t from, to; /* ranks; -1: nobody */
+    int32_t joins;    /* rank whose sum of other hosts joined (plan_step.joins); -1: nobody's */
     uint8_t kind, channel, collective, primitive;
 };
 

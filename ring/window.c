@@ -41,6 +41,7 @@ static inline void trace_part(const struct operation *operation, int64_t begin_n
     event.sequence = (uint32_t)operation->sequence;
     event.collective = (uint8_t)operation->collective;
     if (operation->collective == COLLECTIVE_BROADCAST) event.chunk = 0; /* there is but one */
+    event.joins = -1;
     trace_step(trace, 0, begin_ns, &event);
 }
 

@@ -13,10 +13,10 @@
 #define COUNT 60000 /* float32: several slices a chunk */
 
 /* One rank's steps are those of the plan, on each slice, block by block; its waits have a length and lie
- * between steps. */
-static void check_rank(const struct trace_event *events, size_t count, int rank, int n)
+ * between steps. Ranks stand in their order on the ring. */
+static void check_rank(const struct trace_event *events, size_t count, int rank, int n, int host_ranks)
 {
-    struct plan plan = plan_make(COLLECTIVE_ALL_REDUCE, n, rank, 0);
+    struct plan plan = plan_make_two_level(COLLECTIVE_ALL_REDUCE, n, host_ranks, rank, 0);
     struct ring_call call = {
         .collective = COLLECTIVE_ALL_REDUCE, .dtype = DTYPE_FLOAT32, .redop = REDOP_SUM, .count = COUNT};
     uint64_t sent = 0, predicted = ring_predict_sent_bytes(&call, n, rank, NULL);
@@ -33,7 +33,7 @@ static void check_rank(const struct trace_event *events, size_t count, int rank,
         if (!CHECK(event->step >= 0 && event->step < plan.steps)) continue;
         struct plan_step step = plan_step_at(&plan, event->step);
         CHECK(event->primitive == step.primitive && event->chunk == step.chunk && event->from == step.from &&
-              event->to == step.to);
+              event->to == step.to && event->joins == step.joins);
         CHECK(event->collective == COLLECTIVE_ALL_REDUCE && event->slice == done[event->step]++);
         if (event->to >= 0) sent += event->bytes;
     }
@@ -47,17 +47,17 @@ static void check_rank(const struct trace_event *events, size_t count, int rank,
 static void check_order(const struct trace_all *all)
 {
     for (int from = 0; from < all->nranks; from++) {
-        int to = (from + 1) % all->nranks;
-        size_t at = all->begins[to];
+        size_t next[8];
+        memcpy(next, all->begins, sizeof *next * (size_t)all->nranks);
         for (size_t i = all->begins[from]; i < all->begins[from + 1]; i++) {
-            const struct trace_event *send = &all->events[i];
+            const struct trace_event *send = &all->events[i], *receive;
             if (send->kind != TRACE_STEP || send->to < 0) continue;
-            while (at < all->begins[to + 1] && (all->events[at].kind != TRACE_STEP || all->events[at].from < 0))
-                at++;
-            if (!CHECK(at < all->begins[to + 1])) return;
-            CHECK(all->events[at].chunk == send->chunk && all->events[at].slice == send->slice);
-            CHECK(all->events[at].end_ns >= send->begin_ns && send->begin_ns >= all->first_ns);
-            at++;
+            size_t *at = &next[send->to], end = all->begins[send->to + 1];
+            do receive = &all->events[(*at)++];
+            while (*at <= end && (receive->kind != TRACE_STEP || (receive->from != from && receive->joins != from)));
+            if (!CHECK(*at <= end)) return;
+            CHECK(receive->chunk == send->chunk && receive->slice == send->slice);
+            CHECK(receive->end_ns >= send->begin_ns && send->begin_ns >= all->first_ns);
         }
     }
 }
@@ -206,9 +206,9 @@ static void run_traced(struct ring_comm *comm, struct device *device)
     memory_free(&x, MEMORY_WORKSPACE, device);
 }
 
+/* argument: NULL, or ranks on two pretended hosts. */
 static void body(struct bootstrap *bootstrap, void *argument)
 {
-    (void)argument;
     struct device *device;
     struct ring_comm *comm;
     struct trace *trace, *tiny;
@@ -217,8 +217,10 @@ static void body(struct bootstrap *bootstrap, void *argument)
     uint64_t dropped;
     int rank = bootstrap_rank(bootstrap), n = bootstrap_nranks(bootstrap);
     CHECK_OK(device_open(&device, "host"));
-    CHECK_OK(
-        ring_comm_open(&comm, &(struct ring_config){.slot_bytes = 16384, .slot_count = 4}, bootstrap, device));
+    struct ring_config config = {.slot_bytes = 16384, .slot_count = 4};
+    if (argument != NULL) config.host = rank < n / 2 ? "a" : "b";
+    CHECK_OK(ring_comm_open(&comm, &config, bootstrap, device));
+    CHECK(ring_comm_host_ranks(comm) == (argument != NULL ? n / 2 : 1));
     CHECK_OK(trace_open(&trace, 4096));
     CHECK_OK(trace_open(&tiny, 3));
 
@@ -229,7 +231,7 @@ static void body(struct bootstrap *bootstrap, void *argument)
     if (rank == 0) {
         CHECK(all.nranks == n);
         for (int r = 0; r < n; r++)
-            check_rank(&all.events[all.begins[r]], all.begins[r + 1] - all.begins[r], r, n);
+            check_rank(&all.events[all.begins[r]], all.begins[r + 1] - all.begins[r], r, n, ring_comm_host_ranks(comm));
         if (n > 1) check_order(&all);
     } else {
         CHECK(all.begins[n] == 0);
@@ -249,7 +251,7 @@ static void body(struct bootstrap *bootstrap, void *argument)
     trace_events(tiny, &count, &dropped);
     CHECK(count == 0 && dropped == 0);
 
-    if (n > 1) {
+    if (n > 1 && argument == NULL) { /* and in hops */
         check_exchange(comm, bootstrap, COLLECTIVE_ALL_REDUCE, 3);
         check_exchange(comm, bootstrap, COLLECTIVE_ALL_REDUCE, 600);
         check_exchange(comm, bootstrap, COLLECTIVE_ALL_GATHER, 600);
@@ -267,6 +269,7 @@ static void body(struct bootstrap *bootstrap, void *argument)
 int main(void)
 {
     for (int n = 1; n <= 4; n++) ranks_as_threads(n, 10000, body, NULL);
+    for (int n = 4; n <= 6; n += 2) ranks_as_threads(n, 10000, body, (char[]){"two levels"});
     for (int n = 2; n <= 4; n++) ranks_as_threads(n, 10000, windows_body, NULL);
     trace_close(NULL);
     return test_result();
