@@ -17,11 +17,14 @@
 #define DEFAULT_SLOTS      8
 #define MOST_ITEMS         4e9
 
+enum { NETWORK, NODE, PORTS };
+
 /* One edge: the last slot_count slices on it. */
 struct lane {
     int from; /* < period */
     int hop;  /* receiver − sender around the ring, 1 … nranks; 0: this entry of the table is free */
     struct simulate_link link;
+    int port; /* of both ends: NETWORK, or NODE */
     uint64_t posted, taken;
     double *sent_ns;  /* [slot] when its first byte leaves */
     double *freed_ns; /* [slot] when the sender knows that it is free again */
@@ -34,8 +37,8 @@ struct walker {
     size_t block, slice; /* as struct place */
     int step;
     bool done;
-    double now_ns, out_free_ns, in_free_ns;
-    struct lane *in, *out; /* used last */
+    double now_ns, out_free_ns[PORTS], in_free_ns[PORTS];
+    struct lane *in, *joined, *out; /* used last */
 };
 
 struct world {
@@ -114,6 +117,12 @@ static int hops(int a, int b, int n)
     return b < 0 ? -1 : (b - a + n) % n;
 }
 
+static struct plan plan_of(const struct simulate_config *config, int position)
+{
+    int host_ranks = config->two_level ? config->node_ranks : 1;
+    return plan_make_two_level(config->collective, config->nranks, host_ranks, position, config->root);
+}
+
 bool simulate_is_symmetric(enum collective collective, int n)
 {
     int others[] = {
@@ -161,7 +170,7 @@ static enum status lanes_grow(struct world *world)
         if (old->hop > 0) *lane_slot(lanes, capacity, old->from, old->hop) = *old;
     }
     for (int p = 0; p < world->period; p++)
-        world->walkers[p].in = world->walkers[p].out = NULL; /* they have moved */
+        world->walkers[p].in = world->walkers[p].joined = world->walkers[p].out = NULL; /* they have moved */
     free(world->lanes);
     world->lanes = lanes;
     world->lane_capacity = capacity;
@@ -184,8 +193,11 @@ static enum status lane_find(struct lane **last, int from, int to, struct world 
     **last = (struct lane){.from = from,
         .hop = hop,
         .link = near ? config->node_link : config->link,
+        .port = near ? NODE : NETWORK,
         .sent_ns = times,
         .freed_ns = times + world->slot_count};
+    bool share = config->two_level && !near && !collective_is_rooted(config->collective);
+    if (share) (*last)->link.bytes_per_ns /= config->node_ranks;
     world->lane_count++;
     return STATUS_OK;
 }
@@ -221,31 +233,53 @@ static void walker_next(struct walker *walker, const struct world *world)
     walker->done = walker->block >= world->slices;
 }
 
+static enum status find_lanes(struct walker *walker, const struct plan_step *step, struct world *world)
+{
+    size_t capacity;
+    do { /* the table may grow, and what was found before has moved then */
+        capacity = world->lane_capacity;
+        if (step->to >= 0) TRY(lane_find(&walker->out, walker->position, step->to, world));
+        if (step->from >= 0) TRY(lane_find(&walker->in, step->from, walker->position, world));
+        if (step->joins >= 0) TRY(lane_find(&walker->joined, step->joins, walker->position, world));
+    } while (capacity != world->lane_capacity);
+    return STATUS_OK;
+}
+
+/* When the oldest slice of an edge is all there. */
+static double arrival_ns(struct walker *walker, const struct lane *in, double bytes, uint64_t mask)
+{
+    double first_byte = in->sent_ns[in->taken & mask] + in->link.latency_ns, *free_ns = &walker->in_free_ns[in->port];
+    *free_ns = later(first_byte, *free_ns) + bytes / in->link.bytes_per_ns;
+    return *free_ns;
+}
+
+static void give_slot_back(struct lane *in, double now, uint64_t mask)
+{
+    in->freed_ns[in->taken++ & mask] = now + in->link.latency_ns;
+}
+
 /* Runs one item if its slice has been sent and a slot is free, at whatever time; *ran says so. */
 static enum status walker_run(struct walker *walker, bool *ran, struct world *world)
 {
     struct plan_step step = walker_step(walker, world->config);
     uint64_t slots = world->slot_count, mask = slots - 1;
     *ran = false;
-    if (step.to >= 0) TRY(lane_find(&walker->out, walker->position, step.to, world));
-    if (step.from >= 0) TRY(lane_find(&walker->in, step.from, walker->position, world));
-    if (step.to >= 0)
-        TRY(lane_find(&walker->out, walker->position, step.to, world)); /* the table may have grown */
+    TRY(find_lanes(walker, &step, world));
     struct lane *in = step.from >= 0 ? walker->in : NULL, *out = step.to >= 0 ? walker->out : NULL;
+    struct lane *joined = step.joins >= 0 ? walker->joined : NULL;
     if (in != NULL && in->taken == in->posted) return STATUS_OK;
+    if (joined != NULL && joined->taken == joined->posted) return STATUS_OK;
     if (out != NULL && out->posted - out->taken >= slots) return STATUS_OK;
 
     double bytes = (double)slice_bytes(walker, step.chunk, world), now = walker->now_ns;
-    if (in != NULL) {
-        double first_byte = in->sent_ns[in->taken & mask] + in->link.latency_ns;
-        walker->in_free_ns = later(first_byte, walker->in_free_ns) + bytes / in->link.bytes_per_ns;
-        now = later(now, walker->in_free_ns);
-    }
+    if (in != NULL) now = later(now, arrival_ns(walker, in, bytes, mask));
+    if (joined != NULL) now = later(now, arrival_ns(walker, joined, bytes, mask));
     if (out != NULL) now = later(now, out->freed_ns[out->posted & mask]);
-    if (in != NULL) in->freed_ns[in->taken++ & mask] = now + in->link.latency_ns;
+    if (in != NULL) give_slot_back(in, now, mask);
+    if (joined != NULL) give_slot_back(joined, now, mask);
     if (out != NULL) {
-        double start = later(now, walker->out_free_ns);
-        walker->out_free_ns = start + bytes / out->link.bytes_per_ns;
+        double start = later(now, walker->out_free_ns[out->port]);
+        walker->out_free_ns[out->port] = start + bytes / out->link.bytes_per_ns;
         out->sent_ns[out->posted++ & mask] = start;
     }
     walker->now_ns = now;
@@ -282,7 +316,8 @@ static int choose_period(const struct simulate_config *config)
 {
     int node = config->node_ranks > 1 ? config->node_ranks : 1;
     bool folds = config->algorithm == SIMULATE_RING && !config->every_position && config->nranks % node == 0 &&
-                 simulate_is_symmetric(config->collective, config->nranks);
+                 (config->two_level ? !collective_is_rooted(config->collective)
+                                    : simulate_is_symmetric(config->collective, config->nranks));
     return folds ? node : config->nranks;
 }
 
@@ -300,6 +335,9 @@ static enum status check_config(const struct simulate_config *config)
             "root among them, no negative latency, some bandwidth, and slots a power of two above 1",
             config->nranks, config->root, config->link.latency_ns, config->link.bytes_per_ns,
             (unsigned long long)config->slot_count);
+    if (config->two_level && (config->node_ranks < 2 || config->nranks % config->node_ranks != 0))
+        return FAIL(STATUS_INVALID, "simulation: %d ranks in two levels, %d on a node: expected full nodes of at least two",
+            config->nranks, config->node_ranks);
     if (config->algorithm != SIMULATE_RING && config->collective != COLLECTIVE_ALL_REDUCE)
         return FAIL(STATUS_INVALID, "simulation: a tree or star of %s, expected all_reduce",
             collective_name(config->collective));
@@ -309,7 +347,7 @@ static enum status check_config(const struct simulate_config *config)
 static enum status world_begin(struct world *world)
 {
     const struct simulate_config *config = world->config;
-    struct plan plan = plan_make(config->collective, config->nranks, 0, config->root);
+    struct plan plan = plan_of(config, 0);
     world->chunks = config->algorithm == SIMULATE_RING ? plan.chunks : 1;
     world->period = choose_period(config);
     choose_slices(world);
@@ -320,7 +358,7 @@ static enum status world_begin(struct world *world)
     for (int p = 0; p < world->period; p++) {
         struct walker *walker = &world->walkers[p];
         walker->position = p;
-        walker->plan = plan_make(config->collective, config->nranks, p, config->root);
+        walker->plan = plan_of(config, p);
         walker->steps = walker_steps(walker, config);
         walker->done = walker->steps == 0;
         items += (double)walker->steps * (double)world->slices;

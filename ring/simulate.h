@@ -8,6 +8,9 @@
  *   sender    |--bytes/β--|                      now = max(own order, slice is there, a slot is free)
  *   receiver         α    |--bytes/β--|          port = busy until the slice before has passed
  *
+ * In two levels (plan_two_level.c) all positions of a node send to other nodes, but of a reduce, and share the node's link: each has
+ * its part of β. What stays in the node passes by another port.
+ *
  * Invariant: a position acts only on what has reached it, in its own order. So times do not depend on the order
  * in which positions are visited, and no queue of events is needed: it is a network of FIFOs (Kahn, 1974).
  *
@@ -51,6 +54,7 @@ struct simulate_config {
     size_t element_bytes;
     struct simulate_link link;      /* between ranks of different nodes */
     struct simulate_link node_link; /* between ranks of one node */
+    bool two_level;                 /* the plan of two levels, for nodes that are all full; node_ranks divides nranks */
     int node_ranks;                 /* consecutive ranks that share a node; 0 or 1: every rank is a node */
     size_t slot_bytes;              /* as struct ring_config; 0: 256 KiB */
     uint64_t slot_count;            /* a power of two ≥ 2; 0: 8 */

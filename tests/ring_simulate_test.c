@@ -174,6 +174,45 @@ static void test_slots(void)
     CHECK_STATUS(simulate_run(&result, &config), STATUS_INVALID);
 }
 
+/* Full nodes in two levels: one node stands for all, bit for bit; and where the link between nodes is what counts, all-reduce of S
+ * bytes takes 2(H-1)/H S/β, round the ring 2(n-1)/n S/β. */
+static void test_two_level(void)
+{
+    for (int c = 0; c < COLLECTIVE_COUNT; c++) {
+        if (!collective_has_two_levels((enum collective)c)) continue;
+        for (int n = 4; n <= 24; n++)
+            for (int m = 2; m < n; m++) {
+                if (n % m != 0) continue;
+                struct simulate_config config = base((enum collective)c, n, (size_t)n * 9000);
+                config.node_ranks = m;
+                config.node_link = (struct simulate_link){700, 200};
+                config.slot_bytes = 4096;
+                config.slot_count = 4;
+                config.two_level = true;
+                struct simulate_result folded, whole;
+                CHECK_OK(simulate_run(&folded, &config));
+                config.every_position = true;
+                CHECK_OK(simulate_run(&whole, &config));
+                CHECK_MSG(folded.time_ns == whole.time_ns && whole.time_ns > 0, "%s, %d ranks, %d a node: %g folded to %d, %g in full",
+                    collective_name((enum collective)c), n, m, folded.time_ns, folded.positions, whole.time_ns);
+            }
+    }
+    struct simulate_config config = base(COLLECTIVE_ALL_REDUCE, 8, 1 << 26);
+    config.node_link = (struct simulate_link){10, 100000};
+    for (config.node_ranks = 2; config.node_ranks <= 4; config.node_ranks *= 2) {
+        double hosts = 8.0 / config.node_ranks, bytes = 1 << 28;
+        config.two_level = false;
+        double flat = run(config);
+        config.two_level = true;
+        double levels = run(config);
+        CHECK_MSG(near(flat, 2 * 7.0 / 8 * bytes / BETA, 0.06) && near(levels, 2 * (hosts - 1) / hosts * bytes / BETA, 0.06),
+            "%d a node: flat %g, two levels %g", config.node_ranks, flat, levels);
+    }
+    config.node_ranks = 3;
+    struct simulate_result result;
+    CHECK_STATUS(simulate_run(&result, &config), STATUS_INVALID);
+}
+
 static void test_large_and_bad(void)
 {
     struct simulate_result result;
@@ -199,6 +238,7 @@ int main(void)
     test_naive();
     test_nodes();
     test_slots();
+    test_two_level();
     test_large_and_bad();
     return test_result();
 }
