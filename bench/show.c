@@ -49,6 +49,29 @@ static const struct {
     [COLLECTIVE_BARRIER] = {"2n − 1", "2(n−1) empty messages: an all-reduce of nothing"},
 };
 
+/* m ranks on each of H hosts. */
+static const char *two_level_steps_law(enum collective collective)
+{
+    switch (collective) {
+    case COLLECTIVE_REDUCE_SCATTER: return "n";
+    case COLLECTIVE_ALL_GATHER: return "n + H − 1";
+    case COLLECTIVE_REDUCE: return NULL;
+    default: return "2n + H − 2";
+    }
+}
+
+/* What two levels are for. */
+static void print_border_cost(const struct show_options *show, const struct plan *plan)
+{
+    int m = plan->host_ranks, two_level = 0, flat = 0;
+    for (int rank = 0; rank < m; rank++) {
+        struct plan levels = show_plan(show, rank), ring = plan_make(plan->collective, plan->nranks, rank, plan->root);
+        two_level += plan_chunks_across(&levels, m);
+        flat += plan_chunks_across(&ring, m);
+    }
+    printf("out of a host  %d chunks by its %d ranks; round one ring of all ranks %d\n", two_level, m, flat);
+}
+
 static void print_costs(const struct show_options *show, const struct plan *plan)
 {
     int n = plan->nranks, least = plan->chunks * n, most = 0;
@@ -59,11 +82,13 @@ static void print_costs(const struct show_options *show, const struct plan *plan
         if (sent > most) most = sent;
     }
     const char *law = n > 1 ? laws[show->collective].steps : NULL;
+    if (plan->host_ranks > 1) law = two_level_steps_law(show->collective);
     printf("\nsteps          %d%s%s\n", show_most_steps(show), law != NULL ? " = " : "", law != NULL ? law : "");
     printf("sent per rank  ");
     if (least != most) printf("%d or ", least);
     printf("%d chunk%s", most, most == 1 ? "" : "s");
     printf(n > 1 ? " = %s\n" : "\n", laws[show->collective].sent);
+    if (plan->host_ranks > 1 && !collective_is_rooted(show->collective)) print_border_cost(show, plan);
     struct plan sender = show_plan(show, (show->root + 1) % n); /* of reduce all but the root send */
     if (show_sums_are_wide(show)) print_wide_cost(show, &sender);
     if (show->count < 0) return;
@@ -105,6 +130,7 @@ static int write_json(FILE *file, const struct show_options *show, const struct 
             cJSON_AddNumberToObject(object, "chunk", step.chunk);
             cJSON_AddNumberToObject(object, "from", step.from);
             cJSON_AddNumberToObject(object, "to", step.to);
+            if (step.joins >= 0) cJSON_AddNumberToObject(object, "joins", step.joins);
             failed = write_line(file, object);
         }
     cJSON *sums = cJSON_CreateObject();
@@ -112,11 +138,14 @@ static int write_json(FILE *file, const struct show_options *show, const struct 
     cJSON_AddNumberToObject(sums, "ranks", plan->nranks);
     cJSON_AddNumberToObject(sums, "root", show->root);
     cJSON_AddNumberToObject(sums, "steps", show_most_steps(show));
+    if (show->hosts > 0) cJSON_AddNumberToObject(sums, "hosts", show->hosts);
+    cJSON *border = show->hosts > 0 ? cJSON_AddArrayToObject(sums, "border_chunks") : NULL;
     cJSON *chunks = cJSON_AddArrayToObject(sums, "sent_chunks");
     cJSON *bytes = show->count >= 0 ? cJSON_AddArrayToObject(sums, "sent_bytes") : NULL;
     for (int rank = 0; rank < plan->nranks; rank++) {
         struct plan other = show_plan(show, rank);
         cJSON_AddItemToArray(chunks, cJSON_CreateNumber(plan_chunks_sent(&other)));
+        if (border != NULL) cJSON_AddItemToArray(border, cJSON_CreateNumber(plan_chunks_across(&other, show_host_ranks(show))));
         if (bytes != NULL) cJSON_AddItemToArray(bytes, cJSON_CreateNumber((double)show_sent_bytes(show, rank)));
     }
     failed |= write_line(file, sums);
@@ -127,7 +156,9 @@ static void draw(const struct show_options *show, const struct plan *plan)
 {
     int n = plan->nranks;
     printf("%s, %d rank%s", collective_name(show->collective), n, n == 1 ? "" : "s");
-    if (n > 1 && n <= 8 && collective_is_on_ring(show->collective)) {
+    if (show->hosts > 0) {
+        printf(", %d hosts of %d, in two levels", show->hosts, show_host_ranks(show));
+    } else if (n > 1 && n <= 8 && collective_is_on_ring(show->collective)) {
         printf(", ring ");
         for (int rank = 0; rank < n; rank++) printf("%d ► ", rank);
         printf("0");

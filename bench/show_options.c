@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-enum { KEY_ROOT = 'r', KEY_DTYPE = 'd', KEY_COUNT = 0x200, KEY_SIMULATE, KEY_BYTES, KEY_PLOT, KEY_REDUCE_DTYPE };
+enum { KEY_ROOT = 'r', KEY_DTYPE = 'd', KEY_COUNT = 0x200, KEY_SIMULATE, KEY_BYTES, KEY_PLOT, KEY_REDUCE_DTYPE, KEY_HOSTS };
 
 /* "all_reduce, reduce_scatter, … or barrier" */
 static const char *collective_list(char text[256])
@@ -36,6 +36,9 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case KEY_ROOT:
         show->root = (int)options_integer(text, "--root", 0, OPTIONS_MOST_DRAWN - 1, common);
         return 0;
+    case KEY_HOSTS:
+        show->hosts = (int)options_integer(text, "--hosts", 2, SHOW_MOST_RANKS / 2, common);
+        return 0;
     case KEY_COUNT:
         show->count = options_integer(text, "--count", 0, INT64_MAX / 8 / SHOW_MOST_RANKS, common);
         return 0;
@@ -57,6 +60,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 
 static const struct argp_option options[] = {
     {"root", KEY_ROOT, "R", 0, "of a collective that has one (0); the other side of send and recv (1)", 1},
+    {"hosts", KEY_HOSTS, "H", 0, "draw the plan of two levels, for H hosts of equally many ranks", 1},
     {"count", KEY_COUNT, "COUNT", 0, "elements, as in the call: adds the bytes that each rank sends", 1},
     {"dtype", KEY_DTYPE, "DTYPE", 0, "of an element (float32)", 1},
     {"reduce-dtype", KEY_REDUCE_DTYPE, "DTYPE", 0,
@@ -79,15 +83,18 @@ static const struct argp argp = {
     "Draws the steps of a collective: ranks across, steps down. No rank is started (--ranks says how many "
     "to draw, 4 unless given; --transport, --device and --seed change nothing). COLLECTIVE is all_reduce, "
     "reduce_scatter, all_gather, broadcast, reduce, scatter, gather, all_to_all, send, recv or barrier."
-    "\vA simulation prints a row for each number of ranks (--ranks 2..1024) or size (--bytes 1K..1G), doubled "
+    "\vTwo levels (--hosts) are what ranks on several hosts get where each host has the same number of them, at least two: inside "
+    "each host, between hosts the ranks with the same place, inside again. RINGZERO_HIERARCHY forces either.\n\n"
+    "A simulation prints a row for each number of ranks (--ranks 2..1024) or size (--bytes 1K..1G), doubled "
     "from "
     "row to row. "
     "alpha is a link's latency, beta its bandwidth; computing costs nothing. Beside it stand the formula, "
     "2(n-1) "
     "alpha + "
-    "2(n-1)/n bytes/beta for an all-reduce, and the textbooks' all-reduce, Reduce and then Broadcast, of whole "
-    "buffers.\n\n"
+    "2(n-1)/n bytes/beta for an all-reduce, the plan of two levels where nodes are full, and the textbooks' all-reduce, Reduce "
+    "and then Broadcast, of whole buffers.\n\n"
     "Examples:\n  ringzero show all_reduce --ranks 4 --count 1000000\n"
+    "  ringzero show all_reduce --ranks 8 --hosts 2\n"
     "  ringzero show all_reduce --ranks 2..1024 --bytes 1G --simulate alpha=5us,beta=50GB/s --plot ring.svg\n"
     "  ringzero show all_reduce --ranks 64 --bytes 1K..1G \\\n"
     "      --simulate alpha=5us,beta=50GB/s,nodes=8,alpha_node=1us,beta_node=300GB/s",
@@ -116,6 +123,14 @@ static void check_options(struct show_options *show)
     if (show->simulate != NULL && pair)
         options_refuse(common, "--simulate of %s, expected a collective that all ranks call",
             collective_name(show->collective));
+    if (show->hosts > 0 && !collective_has_two_levels(show->collective))
+        options_refuse(common, "--hosts is given with %s, expected a collective that has two levels: all_reduce, reduce_scatter, "
+            "all_gather, reduce or barrier", collective_name(show->collective));
+    if (show->hosts > 0 && show->simulate != NULL)
+        options_refuse(common, "--hosts is given with --simulate, expected nodes=%d among its links", show->hosts);
+    if (show->hosts > 0 && (common->ranks % show->hosts != 0 || common->ranks == show->hosts))
+        options_refuse(common, "--hosts is %d, expected a number by which --ranks %d divides, with at least two ranks on each",
+            show->hosts, common->ranks);
     if (show->count >= 0 && show->bytes.first >= 0)
         options_refuse(common, "--count and --bytes are both given, expected one of them");
     if (show->root > 0 && !collective_is_rooted(show->collective))

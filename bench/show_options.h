@@ -16,6 +16,7 @@ struct show_options {
     struct options common;
     bool collective_given;
     enum collective collective;
+    int hosts;     /* --hosts: the plan of two levels; 0: flat */
     int root;      /* -1: not given */
     int64_t count; /* -1: not given */
     enum dtype dtype;

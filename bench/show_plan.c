@@ -3,11 +3,14 @@
 
 #include "ring/ring.h"
 
+int show_host_ranks(const struct show_options *show) { return show->hosts > 0 ? show->common.ranks / show->hosts : 1; }
+
 struct plan show_plan(const struct show_options *show, int rank)
 {
     enum collective collective = show->collective;
     bool pair = collective == COLLECTIVE_SEND || collective == COLLECTIVE_RECV;
-    if (!pair || rank == 0) return plan_make(collective, show->common.ranks, rank, show->root);
+    if (!pair || rank == 0)
+        return plan_make_two_level(collective, show->common.ranks, show_host_ranks(show), rank, show->root);
     collective = collective == COLLECTIVE_SEND ? COLLECTIVE_RECV : COLLECTIVE_SEND;
     struct plan plan = plan_make(collective, show->common.ranks, rank, 0);
     if (rank != show->root) plan.steps = 0;

@@ -11,6 +11,8 @@
 
 /* A rank's plan. Send and recv are drawn with both sides: rank 0 calls it, the root is its peer. */
 struct plan show_plan(const struct show_options *show, int rank);
+/* Ranks on each host where the plan has two levels; else 1. */
+int show_host_ranks(const struct show_options *show);
 /* Steps of the rank that has most. */
 int show_most_steps(const struct show_options *show);
 /* A rank that is done rests: PRIMITIVE_NONE. */

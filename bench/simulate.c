@@ -145,8 +145,16 @@ struct row {
     int ranks;
     double bytes, time_ns, latency_ns, formula_ns;
     double tree_ns, star_ns; /* all_reduce only, else -1 */
+    double two_level_ns;     /* of full nodes, else -1 */
     double alg_bw, bus_bw;
 };
+
+/* As ranks on such hosts would choose. */
+static bool has_two_levels(const struct simulate_config *config)
+{
+    int m = config->node_ranks;
+    return m > 1 && config->nranks > m && config->nranks % m == 0 && collective_has_two_levels(config->collective);
+}
 
 static enum status run_row(struct row *row, const struct simulate_request *request, int ranks, int64_t bytes)
 {
@@ -180,12 +188,19 @@ static enum status run_row(struct row *row, const struct simulate_request *reque
         .bytes = (double)config.count * (double)config.element_bytes,
         .time_ns = result.time_ns,
         .tree_ns = -1,
-        .star_ns = -1};
+        .star_ns = -1,
+        .two_level_ns = -1};
     row->latency_ns = ranks > 1 ? law.hops * round_latency_ns(&config) : 0;
     double fill = law.chain && result.slices > 1 ? (double)(ranks - 2) * (double)result.slice_bytes : 0;
     row->formula_ns = row->latency_ns + (law.parts * row->bytes + fill) / slowest;
     row->alg_bw = result.time_ns > 0 ? row->bytes / result.time_ns : 0;
     row->bus_bw = row->alg_bw * law.parts;
+    config.two_level = true;
+    if (has_two_levels(&config)) {
+        TRY(simulate_run(&result, &config));
+        row->two_level_ns = result.time_ns;
+    }
+    config.two_level = false;
     if (request->collective != COLLECTIVE_ALL_REDUCE) return STATUS_OK;
     config.algorithm = SIMULATE_TREE;
     TRY(simulate_run(&result, &config));
@@ -205,28 +220,37 @@ static void print_us(double ns)
     printf("  %13.*f", us >= 10000 ? 0 : us >= 100 ? 1 : 2, us);
 }
 
+/* In a column, where some row may have them. */
+static bool shows_two_levels(const struct simulate_request *request)
+{
+    return request->links.nodes > 1 && collective_has_two_levels(request->collective);
+}
+
 static void print_head(const struct simulate_request *request)
 {
     const struct simulate_links *links = &request->links;
-    bool naive = request->collective == COLLECTIVE_ALL_REDUCE;
+    bool naive = request->collective == COLLECTIVE_ALL_REDUCE, levels = shows_two_levels(request);
     printf("# %s in virtual time: α %g us, β %g GB/s", collective_name(request->collective),
         links->link.latency_ns / 1e3, links->link.bytes_per_ns);
     if (links->nodes > 0)
         printf(" between %d nodes; %g us, %g GB/s within one", links->nodes, links->node_link.latency_ns / 1e3,
             links->node_link.bytes_per_ns);
-    printf("\n#%9s  %13s  %13s  %8s  %8s  %13s  %13s%s\n", "ranks", "size", "time", "algbw", "busbw", "formula",
-        "of it α", naive ? "  Reduce + Broadcast:" : "");
+    printf("\n#%9s  %13s  %13s  %8s  %8s  %13s  %13s%s%s\n", "ranks", "size", "time", "algbw", "busbw", "formula",
+        "of it α", levels ? "     two levels" : "", naive ? "  Reduce + Broadcast:" : "");
     printf("#%9s  %13s  %13s  %8s  %8s  %13s  %13s", "", "(B)", "(us)", "(GB/s)", "(GB/s)", "(us)", "(us)");
+    printf("%s", levels ? "           (us)" : "");
     printf(naive ? "  %13s  %13s\n" : "\n", "tree (us)", "star (us)");
 }
 
-static void print_row(const struct row *row)
+static void print_row(const struct row *row, bool levels)
 {
     printf("%10d  %13.0f", row->ranks, row->bytes);
     print_us(row->time_ns);
     printf("  %8.2f  %8.2f", row->alg_bw, row->bus_bw);
     print_us(row->formula_ns);
     print_us(row->latency_ns);
+    if (levels && row->two_level_ns < 0) printf("  %13s", "-");
+    print_us(row->two_level_ns);
     print_us(row->tree_ns);
     print_us(row->star_ns);
     printf("\n");
@@ -245,6 +269,7 @@ static enum status write_json(const struct row *row, enum collective collective,
     cJSON_AddNumberToObject(object, "latency", row->latency_ns / 1e3);
     if (row->tree_ns >= 0) cJSON_AddNumberToObject(object, "tree", row->tree_ns / 1e3);
     if (row->star_ns >= 0) cJSON_AddNumberToObject(object, "star", row->star_ns / 1e3);
+    if (row->two_level_ns >= 0) cJSON_AddNumberToObject(object, "two_level", row->two_level_ns / 1e3);
     char *text = cJSON_PrintUnformatted(object);
     bool written = text != NULL && fprintf(file, "%s\n", text) > 0;
     cJSON_free(text);
@@ -253,11 +278,13 @@ static enum status write_json(const struct row *row, enum collective collective,
                    : FAIL(STATUS_SYSTEM, "--json: a line could not be written: %s", strerror(errno));
 }
 
-/* x, ring, formula, tree, star. */
+/* x, ring, formula, two levels (or ?), tree, star. */
 static void write_data(const struct row *row, bool over_ranks, FILE *data)
 {
     fprintf(data, "%.0f %.9g %.9g", over_ranks ? (double)row->ranks : row->bytes, row->time_ns / 1e9,
         row->formula_ns / 1e9);
+    if (row->two_level_ns >= 0) fprintf(data, " %.9g", row->two_level_ns / 1e9);
+    else fprintf(data, " ?"); /* gnuplot's word for no value */
     if (row->tree_ns >= 0) fprintf(data, " %.9g %.9g", row->tree_ns / 1e9, row->star_ns / 1e9);
     fprintf(data, "\n");
 }
@@ -278,7 +305,7 @@ static enum status print_rows(const struct simulate_request *request, bool over_
         do {
             struct row row = {0};
             TRY(run_row(&row, request, (int)ranks, bytes));
-            print_row(&row);
+            print_row(&row, shows_two_levels(request));
             if (json != NULL) TRY(write_json(&row, request->collective, json));
             if (data != NULL) write_data(&row, over_ranks, data);
         } while (range_next(&bytes, &request->bytes));
@@ -304,9 +331,11 @@ static struct plot plot_of(const struct simulate_request *request, bool over_ran
         .y_log = true,
         .series = {{"ring", 2, PLOT_LINE}, {"formula", 3, PLOT_THIN}},
     };
+    int next = 2;
+    if (shows_two_levels(request)) plot.series[next++] = (struct plot_series){"two levels", 4, PLOT_LINE};
     if (request->collective != COLLECTIVE_ALL_REDUCE) return plot;
-    plot.series[2] = (struct plot_series){"Reduce + Broadcast, binomial tree", 4, PLOT_LINE};
-    plot.series[3] = (struct plot_series){"Reduce + Broadcast, all with rank 0", 5, PLOT_LINE};
+    plot.series[next++] = (struct plot_series){"Reduce + Broadcast, binomial tree", 5, PLOT_LINE};
+    plot.series[next] = (struct plot_series){"Reduce + Broadcast, all with rank 0", 6, PLOT_LINE};
     return plot;
 }
 

@@ -49,6 +49,17 @@ grep -qF '"sent_chunks":[6,6,6,6],"sent_bytes":[6016,6016,6020,6020]' "$work/jso
 holds '   0 │ ◄3     keep ►1 │ ◄0     keep    │    own keep ►3 │ ◄2     keep ►0' show broadcast --ranks 4 --root 2
 holds '   0 │ own keep' show all_gather --ranks 1
 holds '   7 ◄0+=► ◄1+=► ◄2+=► ◄3+=► ◄4+=► ◄5+=► ◄6+=► ◄7+=►' show all_reduce --ranks 8
+holds '   3 │ c0 ◄1 +own +◄2 keep ►2 │ c1 ◄0 +own +◄3 keep ►3 │' show all_reduce --ranks 4 --hosts 2
+holds '   4 │ c0    kept          ►1 │ c1    kept          ►0 │' show all_reduce --ranks 4 --hosts 2
+holds '   7 ◄0+⇐=⇒ ◄1+⇐=⇒ ◄2+⇐=⇒ ◄3+⇐=⇒│◄4+⇐=⇒' show all_reduce --ranks 8 --hosts 2
+holds 'out of a host  8 chunks by its 4 ranks; round one ring of all ranks 14' show all_reduce --ranks 8 --hosts 2
+holds 'steps          11 = n + H − 1' show all_gather --ranks 8 --hosts 4
+holds 'sent bytes     --count 800, float32: 5600 by every rank' show all_reduce --ranks 8 --hosts 4 --count 800
+holds 'step 19   rank 19   c19 ◄18 +own +◄14 keep' show reduce_scatter --ranks 20 --hosts 4
+run show all_reduce --ranks 4 --hosts 2 --json "$work/levels"
+grep -q '"step":3,"rank":1,.*"joins":3' "$work/levels" || fail "no joins in $(sed -n 14p "$work/levels")"
+grep -q '"border_chunks":\[2,2,2,2\]' "$work/levels" || fail "no border_chunks in $(tail -1 "$work/levels")"
+holds 'two levels' show all_reduce --ranks 8 --bytes 1M --simulate alpha=5us,beta=1GB/s,nodes=2
 holds 'step 16   rank 16   c0  ◄15     keep' show all_gather --ranks 17
 holds 'sent bytes     --count 10, bfloat16: 60 by every rank' show reduce_scatter --ranks 4 --count 10 --dtype bf16
 holds 'sent bytes     --count 10, bfloat16: 120 by every rank' show reduce_scatter --ranks 4 --count 10 --dtype bf16 --reduce-dtype float32
@@ -71,6 +82,10 @@ refused 'no collective given' show
 refused 'collective is "all_reducee"' show all_reducee
 refused '--ranks is "0", expected a whole number from 1' show all_reduce --ranks 0
 refused '--ranks is "4x"' show all_reduce --ranks 4x
+refused '--hosts is 3, expected a number by which --ranks 8 divides' show all_reduce --ranks 8 --hosts 3
+refused 'at least two ranks on each' show all_reduce --ranks 8 --hosts 8
+refused 'expected a collective that has two levels' show broadcast --ranks 8 --hosts 2
+refused 'expected nodes=2 among its links' show all_reduce --ranks 8 --hosts 2 --simulate alpha=1us,beta=1GB/s
 refused '--root is 4, expected a rank below' show broadcast --ranks 4 --root 4
 refused 'all_gather has no root' show all_gather --root 1
 refused '--root is 0, expected another rank' show recv --root 0
