@@ -152,7 +152,7 @@ static void write_json(FILE *file, const struct story *story)
                 rank, c, c);
     }
     for (size_t i = 0; i < story->count; i++) write_event(file, story, i);
-    fprintf(file, "\n]}\n");
+    fprintf(file, "\n],\"otherData\":{\"clocks_within_us\":%.3f}}\n", (double)story->all->within_ns / 1e3);
 }
 
 /* ---- the picture ---- */
@@ -282,6 +282,9 @@ static void write_svg(FILE *file, const char *title, const struct story *story)
             "<text x=\"%d\" y=\"42\" fill=\"#a00\">%zu events, 1 in %zu drawn; %llu more did not fit the "
             "trace</text>\n",
             LEFT, story->count, every, (unsigned long long)story->all->dropped);
+    else if (story->all->within_ns > 0)
+        fprintf(file, "<text x=\"%d\" y=\"42\" fill=\"#666\">clocks of several hosts, which agree to within %.1f us</text>\n", LEFT,
+            (double)story->all->within_ns / 1e3);
     draw_axis(file, story, bottom);
     for (int rank = 0; rank < n; rank++)
         fprintf(file, "<text x=\"8\" y=\"%d\" font-size=\"13\">rank %d</text>\n",

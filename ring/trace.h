@@ -16,7 +16,7 @@
  * full, later events are counted and dropped. Operations of one communicator run one after another, so nobody
  * else writes meanwhile.
  *
- * Clocks. Ranks of one host read the same clock. A rank of another host asks rank 0 for its time several times;
+ * Clocks. Ranks of one host, and of one time namespace on it, read the same clock. Any other asks rank 0 for its time several times;
  * the answer that came back fastest says how far the clocks differ, to within half of its round trip.
  *
  *   rank r   t0 ──── ask ────► rank 0: T        offset = T − (t0 + t1) / 2
@@ -98,7 +98,8 @@ struct trace_all {
     size_t *begins; /* [nranks + 1]: events[begins[r]] is rank r's first */
     struct trace_event *events;
     uint64_t dropped; /* by all ranks */
-    int64_t first_ns; /* the earliest begin */
+    int64_t first_ns;  /* the earliest begin */
+    int64_t within_ns; /* to which clocks of hosts agree; 0: there is one clock */
 };
 
 /* collective. On other ranks than 0 *all is empty. errors: SYSTEM, and the bootstrap's. free accepts an empty
@@ -107,8 +108,9 @@ MUST_CHECK enum status trace_gather(
     struct trace_all *all, const struct trace *trace, struct bootstrap *bootstrap);
 void trace_all_free(struct trace_all *all);
 
-/* How far rank 0's clock is ahead of this one's: 0 on its host. collective. */
-MUST_CHECK enum status trace_clock_offset(int64_t *offset_ns, struct bootstrap *bootstrap);
+/* How far rank 0's clock is ahead of this one's, which is right to within so many ns: both 0 where they are one
+ * clock. collective. */
+MUST_CHECK enum status trace_clock_offset(int64_t *offset_ns, int64_t *within_ns, struct bootstrap *bootstrap);
 
 #ifdef __cplusplus
 }

@@ -111,6 +111,20 @@ for collective in reduce_scatter all_gather broadcast reduce scatter gather all_
     run show $collective --ranks 5..9 --bytes 1M --simulate alpha=5us,beta=25GB/s
 done
 
+# ---- a rank whose clock is another, here of another time namespace, is brought into the same time ----
+if unshare --time --monotonic 100000 true 2>/dev/null; then
+    port=$((20000 + RANDOM % 10000))
+    launched=(env WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port)
+    "${launched[@]}" RANK=1 unshare --time --monotonic 100000 "$ringzero" bench all_reduce $quick -b 1M -e 1M --trace "$work/ahead" >"$work/one" 2>&1 &
+    other=$!
+    "${launched[@]}" RANK=0 "$ringzero" bench all_reduce $quick -b 1M -e 1M --trace "$work/ahead" >"$work/out" 2>&1 || fail "two clocks: $(cat "$work/out")"
+    wait $other || fail "two clocks, rank 1: $(cat "$work/one")"
+    grep -o '"ts":[0-9.]*' "$work/ahead" | awk -F: '$2 > most { most = $2 } END { exit !(most > 0 && most < 50000e6) }' ||
+        fail "two clocks: events are as far apart as the clocks"
+    grep -q '"clocks_within_us":0.000' "$work/ahead" && fail "two clocks were taken for one"
+    grep -q 'agree to within' "$work/ahead.svg" || fail "two clocks: the picture does not tell"
+fi
+
 refused '--simulate: beta is "50"' show all_reduce --simulate alpha=5us,beta=50
 refused 'expected alpha and beta at least' show all_reduce --simulate alpha=5us
 refused '--simulate has "gamma"' show all_reduce --simulate gamma=1

@@ -257,9 +257,9 @@ static void body(struct bootstrap *bootstrap, void *argument)
         check_exchange(comm, bootstrap, COLLECTIVE_ALL_GATHER, 600);
         check_exchange(comm, bootstrap, COLLECTIVE_BROADCAST, 7);
     }
-    int64_t offset = 1;
-    CHECK_OK(trace_clock_offset(&offset, bootstrap));
-    CHECK(offset == 0); /* one host */
+    int64_t offset = 1, within = 1;
+    CHECK_OK(trace_clock_offset(&offset, &within, bootstrap));
+    CHECK(offset == 0 && within == 0); /* one host */
     trace_close(tiny);
     trace_close(trace);
     ring_comm_close(comm);
