@@ -118,7 +118,7 @@ enum status link_edge_open(struct link_edge *link, const struct transport *trans
     const char *why = "";
     int rank = bootstrap_rank(bootstrap);
     *link = (struct link_edge){.bootstrap = bootstrap};
-    if (transport->available != NULL && !transport->available(&why, job->device))
+    if (transport->available != NULL && !transport->available(&why, device))
         return FAIL(STATUS_SYSTEM, "--transport %s cannot work here: %s", transport->name, why);
     struct edge_config config = {.self = rank,
         .peer = 1 - rank,
