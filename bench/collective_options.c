@@ -150,10 +150,14 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case 'w': bench->warmups = (int)options_integer(text, "-w", 0, INT_MAX, common); return 0;
     case 'm': bench->group = (int)options_integer(text, "-m", 1, MOST_GROUPED, common); return 0;
     case 'c': bench->checks = (int)options_integer(text, "-c", 0, INT_MAX, common); return 0;
-    case 'o': take_redop(text, bench); return 0;
+    case 'o':
+        take_redop(text, bench);
+        bench->redop_given = true;
+        return 0;
     case 'd': take_dtype(text, bench); return 0;
     case KEY_REDUCE_DTYPE: take_reduce_dtype(text, bench); return 0;
     case 'r':
+        bench->root_given = true;
         bench->root = ALL_ROOTS;
         if (strcmp(text, "all") != 0)
             bench->root = (int)options_integer(text, "-r", 0, INT_MAX, common);
@@ -237,6 +241,21 @@ static const struct argp argp = {
     NULL,
 };
 
+/* Options that would change nothing: whoever gives them expects that they do. */
+static void refuse_idle_options(const struct bench_options *bench)
+{
+    const struct options *common = &bench->common;
+    const char *title = collective_title(bench);
+    bool reduces = collective_reduces(bench->collective);
+    if (bench->root_given && !collective_has_root(bench->collective))
+        options_refuse(common, "-r is given, expected none: %s has no root; broadcast, reduce, scatter and gather have one", title);
+    if (bench->redop_given && !reduces)
+        options_refuse(common, "-o is given, expected none: %s adds nothing up; all_reduce, reduce_scatter and reduce do", title);
+    if (bench->reduce_dtype_given && !reduces)
+        options_refuse(common, "--reduce-dtype is given, expected none: %s adds nothing up; all_reduce, reduce_scatter and reduce do",
+            title);
+}
+
 struct bench_options bench_options_parse(int argc, char **argv)
 {
     struct bench_options bench = {
@@ -254,7 +273,8 @@ struct bench_options bench_options_parse(int argc, char **argv)
     };
     options_parse(&argp, argc, argv, &bench.common, &bench);
     if (!bench.collective_given)
-        options_refuse(&bench.common, "no collective given, expected " COLLECTIVES);
+        options_refuse(&bench.common, "no collective given, expected " COLLECTIVES ": see `ringzero bench --help`");
+    refuse_idle_options(&bench);
     if (bench.algorithm == ALGORITHM_NAIVE && bench.collective != COLLECTIVE_ALL_REDUCE)
         options_refuse(&bench.common, "--algo is \"naive\", expected ring: only all_reduce has another");
     if (bench.algorithm == ALGORITHM_NAIVE && bench.group > 1)

@@ -19,7 +19,7 @@ enum algorithm {
 
 struct bench_options {
     struct options common;
-    bool collective_given, min_given, max_given;
+    bool collective_given, min_given, max_given, redop_given, root_given;
     enum collective collective;
     size_t min_bytes, max_bytes; /* -b, -e */
     size_t factor;               /* -f; 1: sizes grow by step_bytes, -i */

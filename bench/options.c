@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/options_explain.h"
 #include "verbs/device.h"
 #include "verbs/log.h"
 #include "verbs/transport.h"
@@ -142,11 +143,12 @@ _Noreturn static void print_help(struct argp_state *state, const struct options 
 /* getopt has stepped past what it did not like, unless it stands within a group of letters. */
 _Noreturn static void refuse_option(const struct argp_state *state, const struct options *options)
 {
-    int next = state->next;
-    const char *before = next > 1 ? state->argv[next - 1] : "";
-    const char *bad = before[0] == '-' || next >= state->argc ? before : state->argv[next];
-    options_refuse(options, "option \"%s\" is unknown, ambiguous or lacks its value: see `%s --help`", bad,
-        options->program);
+    char why[512];
+    for (int i = state->next - 1; i <= state->next && i < state->argc; i++)
+        if (i > 0 && options_explain(why, sizeof why, state->argv[i], i == state->argc - 1, state->root_argp))
+            options_refuse(options, "%s: see `%s --help`", why, options->program);
+    options_refuse(options, "option \"%s\" cannot be read: see `%s --help`",
+        state->next > 1 ? state->argv[state->next - 1] : "", options->program);
 }
 
 static error_t parse_common(int key, char *text, struct argp_state *state)

@@ -49,6 +49,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case KEY_REDUCE_DTYPE:
         if (reduce_dtype_from_name(&show->reduce_dtype, text) != 0)
             options_refuse(common, "--reduce-dtype is \"%s\", expected own or float32", text);
+        show->reduce_dtype_given = true;
         return 0;
     case KEY_SIMULATE: show->simulate = text; return 0;
     case KEY_BYTES: show->bytes = options_range(text, "--bytes", true, 0, (int64_t)1 << 50, common); return 0;
@@ -109,7 +110,7 @@ static void check_options(struct show_options *show)
     const struct options *common = &show->common;
     char list[256];
     if (!show->collective_given)
-        options_refuse(common, "no collective given, expected %s", collective_list(list));
+        options_refuse(common, "no collective given, expected %s: see `ringzero show --help`", collective_list(list));
     bool pair = show->collective == COLLECTIVE_SEND || show->collective == COLLECTIVE_RECV;
     if (common->ranks == 0) show->common.ranks = show->common.ranks_last = SHOW_DEFAULT_RANKS;
     if (show->simulate == NULL && common->ranks != common->ranks_last)
@@ -133,9 +134,11 @@ static void check_options(struct show_options *show)
             show->hosts, common->ranks);
     if (show->count >= 0 && show->bytes.first >= 0)
         options_refuse(common, "--count and --bytes are both given, expected one of them");
-    if (show->root > 0 && !collective_is_rooted(show->collective))
+    if (show->root >= 0 && !collective_is_rooted(show->collective))
         options_refuse(common, "--root is %d, expected none: %s has no root", show->root,
             collective_name(show->collective));
+    if (show->reduce_dtype_given && !collective_is_reduction(show->collective))
+        options_refuse(common, "--reduce-dtype is given, expected none: %s adds nothing up", collective_name(show->collective));
     if (show->root < 0) show->root = pair ? 1 : 0;
     if (show->root >= common->ranks)
         options_refuse(common, "--root is %d, expected a rank below --ranks %d", show->root, common->ranks);

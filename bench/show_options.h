@@ -21,6 +21,7 @@ struct show_options {
     int64_t count; /* -1: not given */
     enum dtype dtype;
     enum reduce_dtype reduce_dtype;
+    bool reduce_dtype_given;
     const char *simulate, *plot; /* NULL: not given */
     struct options_range bytes;  /* first -1: not given */
 };

@@ -149,7 +149,8 @@ code=$?
 grep -q '^ringzero bench: rank 0/2: --json /dev/full' "$work/err" || fail "a full disk: said $(cat "$work/err")"
 "$ringzero" bench all_reduce -b 1 -e 5 -f 7 >"$work/out" 2>"$work/err" && fail "sizes without an element: exit code 0"
 
-refused 'no collective given' bench
+refused 'no collective given, expected all_reduce, ' bench
+refused 'see `ringzero bench --help`' bench
 refused 'collective is "barrier"' bench barrier
 refused '-b is 67108864 bytes, expected at most -e, which is 1048576' bench all_reduce -b 64M -e 1M
 refused '-b is "3X", expected bytes' bench all_reduce -b 3X
@@ -161,7 +162,11 @@ refused '-o is "minus"' bench all_reduce -o minus
 refused '--on-death is "pray", expected end or shrink' bench all_reduce --on-death pray
 refused '--reduce-dtype is "float64", expected own or float32' bench all_reduce --reduce-dtype float64
 refused '-r is 2, expected a rank below 2' bench broadcast --ranks 2 -r 2
-refused 'option "-Z"' bench all_reduce -Z 3
+refused 'option "-Z" is unknown' bench all_reduce -IZ 3
+refused 'option "-n" lacks its value, expected -n N' bench all_reduce -In
+refused '-r is given, expected none: all_reduce has no root' bench all_reduce -r 0
+refused '-o is given, expected none: all_gather adds nothing up' bench all_gather -o sum
+refused '--reduce-dtype is given, expected none: broadcast adds nothing up' bench broadcast --reduce-dtype own
 refused '--json' bench all_reduce --json "$work/none/file"
 export WORLD_SIZE=2 RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29999
 refused '--ranks is 3 but WORLD_SIZE is 2' bench all_reduce --ranks 3

@@ -95,7 +95,15 @@ refused '--device is "toaster", expected' show all_reduce --device toaster
 refused '--transport is "pigeon", expected one of auto, shm' show all_reduce --transport pigeon
 refused 'option "--no-such"' show all_reduce --no-such
 refused 'option "-q"' show -q all_reduce
-refused 'option "--ranks" is unknown, ambiguous or lacks its value' show all_reduce --ranks
+refused 'option "--ranks" lacks its value, expected --ranks N' show all_reduce --ranks
+refused 'option "--rnaks" is unknown, the nearest is --ranks: see' show all_reduce --rnaks 4
+refused 'option "--zzzzzzzz" is unknown, and none is like it' show all_reduce --zzzzzzzz=1
+refused 'option "--r" is ambiguous, expected one of --root, --reduce-dtype, --ranks' show all_reduce --r 3
+refused 'option "--help=me" has a value, expected --help alone' show --help=me
+refused 'option "-r" lacks its value, expected -r R' show broadcast -r
+refused 'option "-s" of "-simulate" is unknown, the nearest is --simulate' show all_reduce -simulate alpha=1us
+refused 'broadcast adds nothing up' show broadcast --reduce-dtype float32
+refused 'all_gather has no root' show all_gather --root 0
 refused 'cannot be written' show all_reduce --json "$work/none/file"
 refused 'program "shwo" is unknown, expected one of' shwo
 refused 'no program given'
