@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <math.h>
 
+#include "optim/adam_round.h"
 #include "verbs/clones.h"
 
 struct adam_config adam_config_default(void)
@@ -33,7 +34,6 @@ void adam_step(float *weights, float *m, float *v, const float *gradients, size_
     float gradient_scale, float decay, uint64_t t, const struct adam_config *config)
 {
     assert(t >= 1);
-    float m_factor = (float)(1.0 / (1.0 - pow((double)config->beta1, (double)t)));
-    float v_factor = (float)(1.0 / (1.0 - pow((double)config->beta2, (double)t)));
-    step(weights, m, v, gradients, count, lr, gradient_scale, decay, m_factor, v_factor, *config);
+    step(weights, m, v, gradients, count, lr, gradient_scale, decay, adam_correction(config->beta1, t),
+        adam_correction(config->beta2, t), *config);
 }

@@ -3,7 +3,8 @@
  *   m = β₁m + (1−β₁)g    v = β₂v + (1−β₂)g²    w −= lr · ( m/(1−β₁ᵗ) / (√(v/(1−β₂ᵗ)) + ε) + decay·w )
  *
  * source: Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2. cost: 7 floats of
- * traffic per element. Element-wise: the bits of an element do not depend on where ranges are cut (I3).
+ * traffic per element. Element-wise: the bits of an element do not depend on where ranges are cut (I3), nor on
+ * the device: CUDA rounds every operation as the host does.
  */
 #ifndef OPTIM_ADAM_H
 #define OPTIM_ADAM_H
@@ -46,7 +47,8 @@ struct adam_context {
 
 /* count elements of everything; no overlap. */
 struct adam_range {
-    float *weights, *m, *v; /* in place */
+    float *weights; /* in place; NULL: none are kept, and lent itself is updated */
+    float *m, *v;   /* in place */
     const void *gradients;
     enum dtype gradients_dtype; /* float32, bfloat16 or float16 */
     void *lent;                 /* = round(weights); NULL: not wanted */
@@ -60,6 +62,11 @@ struct adam_update {
     float decay;          /* weight_decay of the config, or 0 */
     uint64_t t;           /* from 1 */
     struct adam_config config;
+    /* lent of bfloat16 is rounded up or down by chance, by how near each is, so that updates smaller
+     * than half a digit are not lost on average. The chance is a hash of (seed, t, index). */
+    bool stochastic;
+    uint64_t seed;
+    uint64_t first; /* index of the range's first element among all that are updated */
 };
 
 /* What a device brings: on ranges of numbers of its memory, at any address that the dtype allows.
@@ -83,10 +90,15 @@ struct adam_ops {
     void (*add)(void *sum, const void *x, enum dtype dtype, size_t count,
         const struct adam_context *context);
 
-    /* *sum = Σ x² of x (count) of dtype, float32 among them, in double and in an order that count
-     * alone decides; not finite where x is not. count may be 0. sum: host memory, pinned where the
-     * device is not the host. */
+    /* *sum = Σ x² of x (count) of dtype, float32 among them, in double and in the order of norm.h,
+     * which is the same on every device; not finite where x is not. count may be 0. sum: host
+     * memory, pinned where the device is not the host. */
     void (*squares)(double *sum, const void *x, enum dtype dtype, size_t count,
+        const struct adam_context *context);
+
+    /* x (count) of dtype, float32 among them, = round(float32(x) · factor), and *not_finite = 1 if
+     * one is then an infinity or a NaN, else it is left alone. not_finite: the device's memory. */
+    void (*scale)(void *x, uint32_t *not_finite, enum dtype dtype, float factor, size_t count,
         const struct adam_context *context);
 };
 

@@ -1,24 +1,38 @@
 /* adam_host: the host's table: float32 at once, 16 bits by pieces that stay in the first cache.
  *
- * Invariant I3: an element's bits do not depend on the cut; a sum of squares is cut at multiples of
- * SQUARES_ELEMENTS, whatever the caller.
+ * Invariant I3: an element's bits do not depend on the cut.
  */
 #include "optim/adam.h"
+#include "optim/adam_round.h"
 #include "optim/norm.h"
 #include "optim/numbers.h"
 
-#define STEP_ELEMENTS    4096
-#define SQUARES_ELEMENTS 2048
+#define STEP_ELEMENTS 4096
+
+/* lent (count) = x, each rounded up or down by chance; first: the index of the first one. */
+static void narrow_by_chance(
+    uint16_t *lent, const float *x, size_t count, uint64_t first, const struct adam_update *update)
+{
+    uint64_t key = adam_key(update->seed, update->t);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits = float32_to_bits(x[i]);
+        lent[i] = adam_is_number(bits) ? adam_round_bits(bits, key, first + i)
+                                       : float32_to_bfloat16(x[i]);
+    }
+}
 
 static void step_piece(const struct adam_range *range, const float *gradients, size_t begin,
     size_t count, const struct adam_update *update)
 {
-    float *weights = range->weights + begin;
+    enum dtype dtype = range->lent_dtype;
+    char *lent = range->lent == NULL ? NULL : (char *)range->lent + begin * dtype_bytes(dtype);
+    float wide[STEP_ELEMENTS], *weights = range->weights == NULL ? wide : range->weights + begin;
+    if (range->weights == NULL) numbers_widen(wide, lent, dtype, count);
     adam_step(weights, range->m + begin, range->v + begin, gradients, count, update->lr,
         update->gradient_scale, update->decay, update->t, &update->config);
-    if (range->lent == NULL) return;
-    char *lent = (char *)range->lent + begin * dtype_bytes(range->lent_dtype);
-    numbers_narrow(lent, weights, range->lent_dtype, count);
+    if (lent != NULL && update->stochastic && dtype == DTYPE_BFLOAT16)
+        narrow_by_chance((uint16_t *)(void *)lent, weights, count, update->first + begin, update);
+    else if (lent != NULL) numbers_narrow(lent, weights, dtype, count);
 }
 
 static void table_step(const struct adam_range *range, const struct adam_update *update,
@@ -54,16 +68,23 @@ static void table_squares(
     double *sum, const void *x, enum dtype dtype, size_t count, const struct adam_context *context)
 {
     (void)context;
-    if (dtype == DTYPE_FLOAT32) {
-        *sum = norm_sum_of_squares(x, count);
-        return;
-    }
-    float wide[SQUARES_ELEMENTS];
-    *sum = 0.0;
-    for (size_t begin = 0; begin < count; begin += SQUARES_ELEMENTS) {
-        size_t piece = count - begin < SQUARES_ELEMENTS ? count - begin : SQUARES_ELEMENTS;
-        numbers_widen(wide, (const char *)x + begin * dtype_bytes(dtype), dtype, piece);
-        *sum += norm_sum_of_squares(wide, piece);
+    *sum = norm_sum_of_squares(x, dtype, count);
+}
+
+static void table_scale(void *x, uint32_t *not_finite, enum dtype dtype, float factor, size_t count,
+    const struct adam_context *context)
+{
+    (void)context;
+    float wide[STEP_ELEMENTS];
+    for (size_t begin = 0; begin < count; begin += STEP_ELEMENTS) {
+        size_t piece = count - begin < STEP_ELEMENTS ? count - begin : STEP_ELEMENTS;
+        char *at = (char *)x + begin * dtype_bytes(dtype);
+        numbers_widen(wide, at, dtype, piece);
+        for (size_t i = 0; i < piece; i++) wide[i] *= factor;
+        numbers_narrow(at, wide, dtype, piece);
+        numbers_widen(wide, at, dtype, piece); /* what is too large for 16 bits is infinite now */
+        for (size_t i = 0; i < piece; i++)
+            if (!adam_is_number(float32_to_bits(wide[i]))) *not_finite = 1;
     }
 }
 
@@ -75,6 +96,7 @@ const struct adam_ops adam_ops_host = {
     .narrow = table_narrow,
     .add = table_add,
     .squares = table_squares,
+    .scale = table_scale,
 };
 
 const struct adam_ops *adam_ops_of(const struct device *device)

@@ -1,35 +1,45 @@
 /* norm: see norm.h.
  *
- * Invariant I2: element i goes to lane i mod 8, and the lanes are folded in halves; count alone decides the
- * order. Squares of floats are exact in double, so nothing overflows that is finite.
+ * Invariant I2: count alone decides the order, which is one that a warp of a GPU keeps as well as the vectors here do.
+ * Squares of floats are exact in double, so nothing overflows that is finite, and fused or not they round alike.
  */
 #include "optim/norm.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "optim/numbers.h"
 #include "verbs/clones.h"
 
-#define LANES 8
-typedef float float_lanes __attribute__((vector_size(LANES * sizeof(float))));
-typedef double double_lanes __attribute__((vector_size(LANES * sizeof(double))));
-
-VECTOR_CLONES double norm_sum_of_squares(const float *x, size_t count)
+/* lane (NORM_LANES) += the squares of x (NORM_LANES). */
+VECTOR_CLONES static void add_squares(double *restrict lane, const float *restrict x)
 {
-    double_lanes sum = {0};
-    size_t i = 0;
-    for (; i + LANES <= count; i += LANES) {
-        float_lanes part;
-        memcpy(&part, x + i, sizeof part);
-        double_lanes wide = __builtin_convertvector(part, double_lanes);
-        sum += wide * wide;
+    for (size_t l = 0; l < NORM_LANES; l++) lane[l] += (double)x[l] * (double)x[l];
+}
+
+static double piece_squares(const char *x, enum dtype dtype, size_t count)
+{
+    double lane[NORM_LANES] = {0};
+    float wide[NORM_LANES] = {0}; /* zeros, which change no sum of squares, behind the last ones */
+    for (size_t i = 0; i < count; i += NORM_LANES) {
+        size_t part = count - i < NORM_LANES ? count - i : NORM_LANES;
+        if (part < NORM_LANES) memset(wide, 0, sizeof wide);
+        numbers_widen(wide, x + i * dtype_bytes(dtype), dtype, part);
+        add_squares(lane, wide);
     }
-    double lane[LANES];
-    memcpy(lane, &sum, sizeof lane);
-    for (size_t l = 0; i + l < count; l++) lane[l] += (double)x[i + l] * (double)x[i + l];
-    for (size_t half = LANES / 2; half > 0; half /= 2)
+    for (size_t half = NORM_LANES / 2; half > 0; half /= 2)
         for (size_t l = 0; l < half; l++) lane[l] += lane[l + half];
     return lane[0];
+}
+
+double norm_sum_of_squares(const void *x, enum dtype dtype, size_t count)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < count; i += NORM_PIECE) {
+        size_t piece = count - i < NORM_PIECE ? count - i : NORM_PIECE;
+        sum += piece_squares((const char *)x + i * dtype_bytes(dtype), dtype, piece);
+    }
+    return sum;
 }
 
 float norm_clip_scale(double norm, double clip)

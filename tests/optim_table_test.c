@@ -89,8 +89,105 @@ static void test_sums(size_t count, enum dtype dtype)
     free(n);
 }
 
+/* Without float32 weights: lent itself is widened, updated, rounded. */
+static void test_lent_alone(size_t count, enum dtype lent)
+{
+    struct numbers *found = malloc(sizeof *found), *expected = malloc(sizeof *expected);
+    if (found == NULL || expected == NULL) abort();
+    fill(found, lent);
+    numbers_narrow(found->lent, found->w, lent, MOST);
+    memcpy(expected, found, sizeof *found);
+    numbers_widen(expected->w, expected->lent, lent, MOST);
+    const struct adam_update update = {
+        .lr = 0.01f, .gradient_scale = 0.7f, .t = 3, .config = adam_config_default()};
+    const struct adam_range range = {
+        NULL, found->m, found->v, found->wide, DTYPE_FLOAT32, found->lent, lent, count};
+    host.ops->step(&range, &update, &host);
+    adam_step(expected->w, expected->m, expected->v, expected->wide, count, update.lr,
+        update.gradient_scale, 0.0f, update.t, &update.config);
+    numbers_narrow(expected->lent, expected->w, lent, count);
+    memcpy(found->w, expected->w, sizeof found->w); /* which the table has not seen */
+    CHECK_MSG(memcmp(found, expected, sizeof *found) == 0, "%zu of %s alone", count, dtype_name(lent));
+    free(found), free(expected);
+}
+
+/* What a step by chance makes of weights that it does not move: the two neighbours in bfloat16, the
+ * upper one as often as is near, and the same for the same seed, step and index, however cut. */
+static void test_chance(void)
+{
+    enum { COUNT = 8000, CUT = 4100 };
+    struct numbers *n = calloc(1, sizeof *n), *cut = calloc(1, sizeof *cut);
+    if (n == NULL || cut == NULL) abort();
+    const float exact = 1.0f + 0.25f * 0x1p-7f; /* a quarter of the way from 1 to the next */
+    for (size_t i = 0; i < COUNT; i++) n->w[i] = cut->w[i] = i % 5 == 4 ? -exact : exact;
+    n->w[7] = cut->w[7] = INFINITY; /* the update makes no number of it, nor does chance */
+    struct adam_update update = {.lr = 0.01f,
+        .t = 3,
+        .config = adam_config_default(),
+        .stochastic = true,
+        .seed = 5,
+        .first = 100};
+    struct adam_range range = {
+        n->w, n->m, n->v, n->wide, DTYPE_FLOAT32, n->lent, DTYPE_BFLOAT16, COUNT};
+    host.ops->step(&range, &update, &host);
+    size_t away = 0, wrong = 0;
+    for (size_t i = 0; i < COUNT; i++) {
+        if (i == 7) continue;
+        uint16_t bits = n->lent[i] & 0x7fff;
+        away += bits == 0x3f81;
+        wrong += bits != 0x3f80 && bits != 0x3f81;
+        wrong += (n->lent[i] >> 15) != (i % 5 == 4);
+    }
+    CHECK_MSG(wrong == 0, "%zu are no neighbours", wrong);
+    CHECK(isnan(bfloat16_to_float32(n->lent[7])));
+    CHECK_MSG(fabs((double)away - COUNT / 4) < 5.0 * sqrt(COUNT * 3.0 / 16.0),
+        "%zu of %d rounded away from zero, expected about a quarter", away, COUNT);
+
+    range = (struct adam_range){
+        cut->w, cut->m, cut->v, cut->wide, DTYPE_FLOAT32, cut->lent, DTYPE_BFLOAT16, CUT};
+    host.ops->step(&range, &update, &host);
+    range = (struct adam_range){cut->w + CUT, cut->m + CUT, cut->v + CUT, cut->wide + CUT,
+        DTYPE_FLOAT32, cut->lent + CUT, DTYPE_BFLOAT16, COUNT - CUT};
+    update.first += CUT;
+    host.ops->step(&range, &update, &host);
+    CHECK(memcmp(n->lent, cut->lent, COUNT * sizeof *n->lent) == 0);
+    update.t++;
+    host.ops->step(&range, &update, &host);
+    CHECK(memcmp(n->lent + CUT, cut->lent + CUT, (COUNT - CUT) * sizeof *n->lent) != 0);
+    free(n), free(cut);
+}
+
+static void test_scale(void)
+{
+    struct numbers *n = malloc(sizeof *n);
+    if (n == NULL) abort();
+    const enum dtype dtypes[] = {DTYPE_BFLOAT16, DTYPE_FLOAT16};
+    for (size_t d = 0; d < 2; d++) {
+        fill(n, dtypes[d]);
+        uint32_t not_finite = 0;
+        host.ops->scale(n->g, &not_finite, dtypes[d], 0.25f, MOST, &host);
+        numbers_widen(n->w, n->g, dtypes[d], MOST);
+        size_t wrong = 0;
+        for (size_t i = 0; i < MOST; i++) wrong += fabsf(n->w[i] - 0.25f * n->wide[i]) > 0x1p-24f;
+        CHECK_MSG(wrong == 0 && not_finite == 0, "%zu wrong, not finite: %u", wrong, not_finite);
+        host.ops->scale(n->g, &not_finite, dtypes[d], 3e38f, 10, &host);
+        CHECK(not_finite == (dtypes[d] == DTYPE_FLOAT16)); /* which ends at 65504 */
+    }
+    float x[3] = {1.0f, NAN, 2.0f};
+    uint32_t not_finite = 0;
+    host.ops->scale(x, &not_finite, DTYPE_FLOAT32, 2.0f, 1, &host);
+    CHECK(not_finite == 0 && x[0] == 2.0f);
+    host.ops->scale(x, &not_finite, DTYPE_FLOAT32, 2.0f, 3, &host);
+    CHECK(not_finite == 1 && x[2] == 4.0f);
+    free(n);
+}
+
 int main(void)
 {
+    test_chance();
+    test_scale();
+    test_lent_alone(MOST, DTYPE_BFLOAT16);
+    test_lent_alone(5, DTYPE_FLOAT16);
     const enum dtype dtypes[] = {DTYPE_BFLOAT16, DTYPE_FLOAT16, DTYPE_FLOAT32};
     const size_t counts[] = {0, 1, 2047, 2048, 2049, 4095, 4096, 4097, MOST};
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
