@@ -174,7 +174,7 @@ static enum status loss_forward(struct gpt2 *model)
     double *sum = model->d_x; /* free until backward, and at least a cache line */
     ops->head_loss(sum, model->head_lse, model->head_max, model->head_sum, model->head_target,
         model->targets, rows, context);
-    ops->copy(&model->loss, sum, sizeof *sum, context);
+    ops->copy(model->loss, sum, sizeof *sum, context);
     return STATUS_OK;
 }
 
@@ -193,7 +193,7 @@ enum status gpt2_forward(double *loss, size_t *valid, const int32_t *tokens, con
     size_t rows = model->shape.rows, counted = 0;
     for (size_t r = 0; r < rows && targets != NULL; r++)
         counted += targets[r] != GPT2_IGNORED_TARGET;
-    model->loss = NAN; /* stays so where the stream fails */
+    *model->loss = NAN; /* stays so where the stream fails */
     model->tokens = place_ids(model->ids, tokens, model);
     model->targets = place_ids(model->ids + rows, targets, model);
     TRY(embed(model));
@@ -213,7 +213,7 @@ enum status gpt2_loss(double *loss, struct gpt2 *model)
 {
     assert(model->targets != NULL); /* a forward with targets came before */
     if (model->loss_there != NULL) TRY(event_synchronize(model->loss_there, model->device));
-    *loss = model->loss;
+    *loss = *model->loss;
     return STATUS_OK;
 }
 

@@ -20,7 +20,9 @@ struct gpt2 {
 
     /* Of the last forward; tensors are of the context's compute dtype. */
     const int32_t *tokens, *targets; /* where operations read them; see place_ids() */
-    double loss;                     /* on the host; the stream writes it */
+    double *loss;                    /* on the host; the stream writes it */
+    double own_loss;                 /* where the caller's thread does */
+    struct span pinned_loss;         /* where a stream does */
     struct event *loss_there;        /* passed when it has; NULL where nothing is queued */
     struct block_shape shape;
     void *inputs;        /* (rows, C) of each block; see block_input() */

@@ -191,6 +191,24 @@ static enum status check_run(
     return STATUS_OK;
 }
 
+static enum status check_table(struct device *device)
+{
+    if (model_ops_of(device) != NULL) return STATUS_OK;
+    return FAIL(STATUS_SYSTEM,
+        "the module of device %s has no operations of the model: build it whole, or take the host",
+        device_name(device));
+}
+
+/* Where a stream writes the loss, without holding anybody up. */
+static enum status open_loss(struct gpt2 *model)
+{
+    TRY(event_open(&model->loss_there, model->device));
+    TRY(memory_alloc_kind(&model->pinned_loss, sizeof *model->loss, MEMORY_HOST_PINNED,
+        MEMORY_WORKSPACE, model->device));
+    model->loss = model->pinned_loss.ptr;
+    return STATUS_OK;
+}
+
 enum status gpt2_open(struct gpt2 **model, const struct params *params,
     const struct model_hooks *hooks, const struct gpt2_run *run, struct device *device)
 {
@@ -203,15 +221,16 @@ enum status gpt2_open(struct gpt2 **model, const struct params *params,
     made->hooks = *hooks;
     made->run = *run;
     made->device = device;
+    made->loss = &made->own_loss;
+    enum status status;
+    TRY_GOTO(check_table(device));
     made->context = context_of(run, device);
     assert(made->context.ops->queued == (run->stream != NULL));
-
-    enum status status;
     struct gpt2_memory memory = gpt2_place(made, run->batch, run->t);
     TRY_GOTO(memory_alloc(&made->activations, memory.activations, MEMORY_ACTIVATIONS, device));
     TRY_GOTO(memory_alloc(&made->checkpoints, memory.checkpoints, MEMORY_CHECKPOINTS, device));
     TRY_GOTO(memory_alloc(&made->workspace, memory.workspace, MEMORY_WORKSPACE, device));
-    if (run->stream != NULL) TRY_GOTO(event_open(&made->loss_there, device));
+    if (run->stream != NULL) TRY_GOTO(open_loss(made));
     gpt2_place(made, run->batch, run->t);
     TRY_GOTO(made->context.ops->open(&made->context));
     *model = made;
@@ -226,8 +245,9 @@ void gpt2_close(struct gpt2 *model)
     if (model == NULL) return;
     if (gpt2_synchronize(model) != STATUS_OK)
         LOG_WARN("model", "closed after a failure: %s", status_text());
-    model->context.ops->close(&model->context);
+    if (model->context.ops != NULL) model->context.ops->close(&model->context);
     event_close(model->loss_there, model->device);
+    memory_free(&model->pinned_loss, MEMORY_WORKSPACE, model->device);
     memory_free(&model->activations, MEMORY_ACTIVATIONS, model->device);
     memory_free(&model->checkpoints, MEMORY_CHECKPOINTS, model->device);
     memory_free(&model->workspace, MEMORY_WORKSPACE, model->device);

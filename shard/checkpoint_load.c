@@ -109,9 +109,23 @@ static enum status read_values(
     return STATUS_OK;
 }
 
-/* Reads what of one range is kept here; adds to *read per state. */
+#define PIECE_ELEMENTS (READ_BYTES / sizeof(float))
+
+/* Elements [begin, end) of a unit, from byte `offset` of the file on, through `piece`. */
+static enum status read_part(const struct stage_part *part, size_t begin, size_t end, int fd,
+    uint64_t offset, const char *path, float *piece, const struct stage *stage)
+{
+    for (size_t at = begin; at < end; at += PIECE_ELEMENTS) {
+        size_t count = end - at < PIECE_ELEMENTS ? end - at : PIECE_ELEMENTS;
+        TRY(read_values(fd, piece, count, offset + (at - begin) * sizeof(float), path));
+        TRY(stage_write_part(part, piece, at, count, stage));
+    }
+    return STATUS_OK;
+}
+
+/* Reads what of one range is kept here; adds to *read_count. piece: PIECE_ELEMENTS on the host. */
 static enum status read_range(int fd, const struct manifest_range *range, const char *path,
-    size_t *read_count, const struct stage *stage)
+    float *piece, size_t *read_count, const struct stage *stage)
 {
     for (int state = 0; state < STAGE_STATE_COUNT; state++) {
         struct stage_part part = stage_part(stage, range->unit, (enum stage_state)state);
@@ -120,8 +134,8 @@ static enum status read_range(int fd, const struct manifest_range *range, const 
         size_t end = range_end < part_end ? range_end : part_end;
         if (begin >= end) continue;
         uint64_t element = (uint64_t)state * range->count + (begin - range->begin);
-        TRY(read_values(fd, part.values + (begin - part.begin), end - begin,
-            range->offset + element * sizeof(float), path));
+        TRY(read_part(
+            &part, begin, end, fd, range->offset + element * sizeof(float), path, piece, stage));
         *read_count += end - begin;
     }
     return STATUS_OK;
@@ -134,9 +148,12 @@ static enum status read_shard(const struct checkpoint *checkpoint,
     TRY(path_join(path, checkpoint->directory, shard->name));
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return FAIL(STATUS_DATA, "%s: cannot be opened: %s", path, strerror(errno));
-    enum status status = STATUS_OK;
+    float *piece = malloc(READ_BYTES);
+    enum status status =
+        piece != NULL ? STATUS_OK : FAIL(STATUS_SYSTEM, "%s: no memory to read it", path);
     for (int i = 0; i < shard->range_count && status == STATUS_OK; i++)
-        status = read_range(fd, &shard->range[i], path, read_count, stage);
+        status = read_range(fd, &shard->range[i], path, piece, read_count, stage);
+    free(piece);
     close(fd);
     return status;
 }

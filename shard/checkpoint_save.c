@@ -48,48 +48,72 @@ enum status checkpoint_prepare(struct trainer *trainer)
 
 /* ---- every rank ---- */
 
-static bool write_values(FILE *file, const float *values, size_t count, struct written *written)
+#define PIECE_ELEMENTS ((size_t)64 << 10)
+
+/* The file of this rank: the state goes through `piece`, of PIECE_ELEMENTS on the host. */
+struct writer {
+    const char *path;
+    FILE *file;
+    float *piece;
+    struct written *written;
+};
+
+static enum status fail_write(const struct writer *writer)
 {
-    uLong crc = (uLong)written->crc;
-    written->crc = crc32_z(crc, (const Bytef *)values, count * sizeof *values);
-    written->bytes += count * sizeof *values;
-    return fwrite(values, sizeof *values, count, file) == count;
+    return FAIL(STATUS_SYSTEM,
+        "%s: cannot be written: %s: make room (or raise ulimit -f); the checkpoint before this one "
+        "is whole",
+        writer->path, strerror(errno));
 }
 
-static bool write_ranges(FILE *file, struct written *written, const struct trainer *trainer)
+/* What is owned of a part. */
+static enum status write_part(const struct writer *writer, const struct stage_part *part,
+    struct layout_range owned, const struct stage *stage)
 {
-    const struct stage *stage = trainer->stage;
+    struct written *written = writer->written;
+    size_t end = owned.begin + owned.count;
+    for (size_t at = owned.begin; at < end; at += PIECE_ELEMENTS) {
+        size_t count = end - at < PIECE_ELEMENTS ? end - at : PIECE_ELEMENTS;
+        size_t bytes = count * sizeof(float);
+        TRY(stage_read_part(writer->piece, part, at, count, stage));
+        written->crc = crc32_z((uLong)written->crc, (const Bytef *)writer->piece, bytes);
+        written->bytes += bytes;
+        if (fwrite(writer->piece, 1, bytes, writer->file) != bytes) return fail_write(writer);
+    }
+    return STATUS_OK;
+}
+
+static enum status write_ranges(const struct writer *writer, const struct trainer *trainer)
+{
     for (int u = 0; u < trainer->layout.unit_count; u++) {
         struct layout_range owned = layout_owned(&trainer->layout, u, trainer->rank);
         for (int state = 0; state < STAGE_STATE_COUNT && owned.count > 0; state++) {
-            struct stage_part part = stage_part(stage, u, (enum stage_state)state);
-            if (!write_values(file, part.values + (owned.begin - part.begin), owned.count, written))
-                return false;
+            struct stage_part part = stage_part(trainer->stage, u, (enum stage_state)state);
+            TRY(write_part(writer, &part, owned, trainer->stage));
         }
     }
-    return fflush(file) == 0 && fsync(fileno(file)) == 0;
+    bool kept = fflush(writer->file) == 0 && fsync(fileno(writer->file)) == 0;
+    return kept ? STATUS_OK : fail_write(writer);
 }
 
 static enum status write_shard(
-    const char *directory, struct written *written, const struct trainer *trainer)
+    const char *directory, struct written *written, struct trainer *trainer)
 {
     char name[CHECKPOINT_NAME_BYTES], path[CHECKPOINT_PATH_BYTES];
     *written = (struct written){.crc = crc32_z(0, Z_NULL, 0)};
     if (trainer->rank >= trainer->layout.nranks) return STATUS_OK; /* the first group has it all */
     shard_name(name, trainer->rank, trainer->layout.nranks);
     TRY(path_join(path, directory, name));
-    FILE *file = fopen(path, "wxe");
-    bool complete = file != NULL && write_ranges(file, written, trainer);
-    int error = errno;
-    if (file != NULL && fclose(file) != 0 && complete) {
-        complete = false;
-        error = errno;
-    }
-    if (complete) return STATUS_OK;
-    return FAIL(STATUS_SYSTEM,
-        "%s: cannot be written: %s: make room (or raise ulimit -f); the checkpoint before this one "
-        "is whole",
-        path, strerror(error));
+    TRY(stage_settle(trainer->stage));
+    struct writer writer = {path, fopen(path, "wxe"), NULL, written};
+    if (writer.file == NULL) return fail_write(&writer);
+    enum status status = STATUS_OK;
+    writer.piece = malloc(PIECE_ELEMENTS * sizeof *writer.piece);
+    if (writer.piece == NULL) status = FAIL(STATUS_SYSTEM, "%s: no memory to write it", path);
+    if (status == STATUS_OK) status = write_ranges(&writer, trainer);
+    free(writer.piece);
+    if (fclose(writer.file) != 0 && status == STATUS_OK) status = fail_write(&writer);
+    return status;
 }
 
 /* ---- rank 0 ---- */
@@ -162,6 +186,7 @@ static enum status save_all(
 {
     enum status status = trainer->rank == 0 ? begin(temporary, trainer) : STATUS_OK;
     TRY(agree(status, trainer->bootstrap));
+
     TRY(agree(write_shard(temporary, &written[trainer->rank], trainer), trainer->bootstrap));
     TRY(bootstrap_all_gather(written, sizeof *written, trainer->bootstrap));
     status = trainer->rank == 0 ? finish(temporary, directory, written, trainer) : STATUS_OK;

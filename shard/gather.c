@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "shard/stage.h"
-#include "verbs/clock.h"
 
 /* ---- what is where: pure ---- */
 
@@ -126,6 +125,7 @@ static enum status fetch(int *buffer, int unit, struct stage *stage)
     struct span whole = span_part(gather->buffer[*buffer], 0,
         layout_padded(config->layout, unit) * dtype_bytes(config->dtype));
     struct span own = stage_unit(stage->weights, KEEP_SHARD, config->dtype, unit, stage);
+    TRY(stage_ring_waits(stage)); /* for what was computed with the buffer before */
     TRY(bucket_gather(whole, own, unit, config->broadcast_gather, &bucket, stage->stream));
     TRY(event_record(gather->ready[*buffer], stage->stream, config->device));
     return config->overlap ? STATUS_OK : stage_synchronize(stage);
@@ -155,9 +155,7 @@ enum status gather_enter(struct span *weights, int unit, enum unit_use use, stru
     TRY(fetch(&buffer, unit, stage));
     gather->cache.latest = buffer;
     if (config->overlap) TRY(fetch_next(unit, stage));
-    int64_t begin_ns = clock_ns();
-    TRY(event_synchronize(gather->ready[buffer], config->device));
-    stage->wait_ns += (uint64_t)(clock_ns() - begin_ns);
+    TRY(stage_compute_waits(gather->ready[buffer], stage));
     *weights = span_part(gather->buffer[buffer], 0,
         config->layout->unit[unit].elements * dtype_bytes(config->dtype));
     return STATUS_OK;

@@ -1,9 +1,6 @@
 /* gradients: see gradients.h. */
 #include <assert.h>
-#include <string.h>
-
 #include "shard/stage.h"
-#include "verbs/clock.h"
 
 /* ---- buffers ---- */
 
@@ -61,11 +58,8 @@ static struct span buffer_unit(int unit, const struct stage *stage)
 static enum status take_buffer(int unit, struct stage *stage)
 {
     assert(!stage->lent.lent);
-    int64_t begin_ns = clock_ns();
-    TRY(event_synchronize(stage->lent.free[stage->lent.turn], stage->config.device));
-    stage->wait_ns += (uint64_t)(clock_ns() - begin_ns);
-    struct span buffer = buffer_unit(unit, stage);
-    memset(buffer.ptr, 0, buffer.bytes);
+    TRY(stage_compute_waits(stage->lent.free[stage->lent.turn], stage));
+    TRY(span_fill(buffer_unit(unit, stage), 0, stage->compute, stage->config.device));
     stage->lent.lent = true;
     return STATUS_OK;
 }
@@ -142,6 +136,7 @@ enum status gradients_all_reduce(int unit, struct stage *stage)
     struct bucket bucket = bucket_of(stage);
     struct span kept = stage_unit(stage->gradients, KEEP_ALL, bucket.dtype, unit, stage);
     struct span ready = stage->lent.lent ? buffer_unit(unit, stage) : kept;
+    TRY(stage_ring_waits(stage));
     TRY(bucket_all_reduce(ready, unit, &bucket, stage->stream));
     if (stage->lent.lent) TRY(add_buffer(kept, 0, stage));
     return settle(stage);
@@ -156,6 +151,7 @@ enum status gradients_reduce_scatter(int unit, struct stage *stage)
     struct span ready = stage->lent.lent ? buffer_unit(unit, stage) : kept;
     size_t shard_bytes = bucket.layout->unit[unit].shard * dtype_bytes(bucket.dtype);
     size_t own = (size_t)bucket.rank * shard_bytes;
+    TRY(stage_ring_waits(stage));
     TRY(bucket_reduce_scatter(ready, unit, &bucket, stage->stream));
     if (keep == KEEP_ALL) kept = span_part(kept, own, shard_bytes);
     if (stage->lent.lent) TRY(add_buffer(kept, own, stage));
@@ -164,12 +160,11 @@ enum status gradients_reduce_scatter(int unit, struct stage *stage)
 
 /* ---- the norm ---- */
 
-double gradients_owned_squares(int unit, const struct stage *stage)
+void gradients_owned_squares(int unit, const struct stage *stage)
 {
     enum dtype dtype = stage->config.gradient_dtype;
     struct layout_range owned = layout_owned(stage->config.layout, unit, stage->config.rank);
     struct span own = stage_owned(stage->gradients, stage->keeps.gradients, dtype, unit, stage);
-    double sum;
-    stage->adam.ops->squares(&sum, own.ptr, dtype, owned.count, &stage->adam);
-    return sum;
+    double *squares = stage->squares.ptr;
+    stage->adam.ops->squares(&squares[unit], own.ptr, dtype, owned.count, &stage->adam);
 }

@@ -44,7 +44,8 @@ MUST_CHECK enum status gradients_lend(
 MUST_CHECK enum status gradients_all_reduce(int unit, struct stage *stage);
 MUST_CHECK enum status gradients_reduce_scatter(int unit, struct stage *stage);
 
-/* Σ x² of what this rank owns of a unit's reduced gradient. */
-double gradients_owned_squares(int unit, const struct stage *stage);
+/* Σ x² of what this rank owns of a unit's reduced gradient, into stage->squares[unit], once what is
+ * queued has been computed. */
+void gradients_owned_squares(int unit, const struct stage *stage);
 
 #endif

@@ -78,12 +78,11 @@ static struct layout_range kept_range(int unit, const struct stage *stage)
 }
 
 /* A flat array at what the optimizer keeps. */
-static void *kept_at(
+static struct span kept_at(
     struct span flat, enum keep keep, enum dtype dtype, int unit, const struct stage *stage)
 {
-    if (stage->keeps.optimizer == KEEP_SHARD)
-        return stage_owned(flat, keep, dtype, unit, stage).ptr;
-    return stage_unit(flat, keep, dtype, unit, stage).ptr;
+    if (stage->keeps.optimizer == KEEP_SHARD) return stage_owned(flat, keep, dtype, unit, stage);
+    return stage_unit(flat, keep, dtype, unit, stage);
 }
 
 static bool has_master(const struct stage_config *config)
@@ -100,8 +99,29 @@ struct stage_part stage_part(const struct stage *stage, int unit, enum stage_sta
         [STAGE_V] = stage->v};
     bool lent = state == STAGE_WEIGHTS && !has_master(&stage->config);
     enum keep keep = lent ? stage->keeps.weights : stage->keeps.optimizer;
-    return (struct stage_part){
-        kept_at(flat[state], keep, DTYPE_FLOAT32, unit, stage), range.begin, range.count};
+    struct span values = kept_at(flat[state], keep, DTYPE_FLOAT32, unit, stage);
+    return (struct stage_part){values, range.begin, range.count};
+}
+
+/* Its elements [begin, begin + count) of the unit. */
+static struct span part_range(const struct stage_part *part, size_t begin, size_t count)
+{
+    assert(begin >= part->begin && begin + count <= part->begin + part->count);
+    return span_part(part->values, (begin - part->begin) * sizeof(float), count * sizeof(float));
+}
+
+enum status stage_read_part(
+    float *to, const struct stage_part *part, size_t begin, size_t count, const struct stage *stage)
+{
+    return span_copy(span_host(to, count * sizeof *to), part_range(part, begin, count), NULL,
+        stage->config.device);
+}
+
+enum status stage_write_part(const struct stage_part *part, const float *from, size_t begin,
+    size_t count, const struct stage *stage)
+{
+    return span_copy(part_range(part, begin, count), span_host(from, count * sizeof *from), NULL,
+        stage->config.device);
 }
 
 /* ---- opening ---- */
@@ -129,6 +149,59 @@ static enum status open_kept(struct stage *stage)
     return memory_alloc(&stage->v, optimizer, MEMORY_OPTIMIZER, config->device);
 }
 
+/* The table, its stream where it has one, and what it needs. */
+static enum status open_adam(struct stage *stage)
+{
+    struct device *device = stage->config.device;
+    const struct adam_ops *ops = adam_ops_of(device);
+    size_t squares = (size_t)stage->config.layout->unit_count * sizeof(double);
+    if (ops == NULL)
+        return FAIL(STATUS_SYSTEM,
+            "the module of device %s has no AdamW: build it whole, or train on the host",
+            device_name(device));
+    if (ops->queued) TRY(stream_open(&stage->compute, device, "compute"));
+    TRY(event_open(&stage->computed, device));
+    TRY(memory_alloc(&stage->adam_scratch, ops->scratch_bytes, MEMORY_OPTIMIZER, device));
+    stage->adam = (struct adam_context){ops, device, stage->compute, stage->adam_scratch.ptr};
+    if (ops->queued)
+        return memory_alloc_kind(
+            &stage->squares, squares, MEMORY_HOST_PINNED, MEMORY_OPTIMIZER, device);
+    stage->squares = span_host(calloc(1, squares), squares);
+    return stage->squares.ptr != NULL ? STATUS_OK
+                                      : FAIL(STATUS_SYSTEM, "no memory for sums of squares");
+}
+
+static void close_adam(struct stage *stage)
+{
+    struct device *device = stage->config.device;
+    if (stage->squares.kind == MEMORY_HOST) free(stage->squares.ptr);
+    else memory_free(&stage->squares, MEMORY_OPTIMIZER, device);
+    memory_free(&stage->adam_scratch, MEMORY_OPTIMIZER, device);
+    event_close(stage->computed, device);
+}
+
+#define INIT_ELEMENTS ((size_t)64 << 10)
+
+/* Starting values, by pieces that go through host memory. */
+static enum status initialize(struct stage *stage)
+{
+    const struct stage_config *config = &stage->config;
+    float *piece = malloc(INIT_ELEMENTS * sizeof *piece);
+    if (piece == NULL) return FAIL(STATUS_SYSTEM, "no memory for a piece of weights");
+    enum status status = STATUS_OK;
+    for (int u = 0; u < config->layout->unit_count; u++) {
+        struct stage_part part = stage_part(stage, u, STAGE_WEIGHTS);
+        size_t end = part.begin + part.count;
+        for (size_t at = part.begin; at < end && status == STATUS_OK; at += INIT_ELEMENTS) {
+            size_t count = end - at < INIT_ELEMENTS ? end - at : INIT_ELEMENTS;
+            params_initialize(piece, config->params, u, at, count, config->seed);
+            status = stage_write_part(&part, piece, at, count, stage);
+        }
+    }
+    free(piece);
+    return status;
+}
+
 static enum status open_events(struct stage *stage)
 {
     size_t units = (size_t)stage->config.layout->unit_count;
@@ -147,22 +220,17 @@ enum status stage_open(struct stage **out, const struct stage_config *config)
     enum status status;
     stage->config = *config;
     stage->keeps = stage_keeps(config);
-    stage->adam =
-        (struct adam_context){.ops = adam_ops_of(config->device), .device = config->device};
     assert(ring_comm_nranks(config->group) == config->layout->nranks);
     enum reduce_dtype reduce = stage_reduce_dtype(config);
     ring_comm_set_reduce_dtype(config->group, reduce);
     if (config->replicas != NULL) ring_comm_set_reduce_dtype(config->replicas, reduce);
     TRY_GOTO(stream_open(&stage->stream, config->device, "reduce"));
+    TRY_GOTO(open_adam(stage));
     TRY_GOTO(open_kept(stage));
     TRY_GOTO(open_events(stage));
     TRY_GOTO(gradients_open(stage));
     TRY_GOTO(gather_open(stage));
-    for (int u = 0; u < config->layout->unit_count; u++) {
-        struct stage_part part = stage_part(stage, u, STAGE_WEIGHTS);
-        if (part.count > 0)
-            params_initialize(part.values, config->params, u, part.begin, part.count, config->seed);
-    }
+    TRY_GOTO(initialize(stage));
     *out = stage;
     return STATUS_OK;
 fail:
@@ -174,7 +242,9 @@ void stage_close(struct stage *stage)
 {
     if (stage == NULL) return;
     struct device *device = stage->config.device;
-    stream_close(stage->stream, device); /* first: what is queued still looks at the memory */
+    stream_close(stage->compute, device); /* first: what is queued still looks at the memory */
+    stream_close(stage->stream, device);
+    close_adam(stage);
     gather_close(stage);
     gradients_close(stage);
     for (int u = 0; stage->published != NULL && u < stage->config.layout->unit_count; u++)
@@ -197,9 +267,9 @@ struct model_hooks stage_hooks(struct stage *stage)
     };
 }
 
-void stage_begin_step(struct stage *stage)
+enum status stage_begin_step(struct stage *stage)
 {
-    memset(stage->gradients.ptr, 0, stage->gradients.bytes);
+    return span_fill(stage->gradients, 0, stage->compute, stage->config.device);
 }
 
 void stage_begin_pass(struct stage *stage, bool backward, bool last)
@@ -218,6 +288,30 @@ enum status stage_synchronize(struct stage *stage)
     return status;
 }
 
+enum status stage_settle(struct stage *stage)
+{
+    if (stage->compute != NULL) TRY(stream_synchronize(stage->compute, stage->config.device));
+    return stage_synchronize(stage);
+}
+
+enum status stage_compute_waits(struct event *event, struct stage *stage)
+{
+    struct device *device = stage->config.device;
+    if (stage->compute != NULL) return event_wait(event, stage->compute, device);
+    int64_t begin_ns = clock_ns();
+    enum status status = event_synchronize(event, device);
+    stage->wait_ns += (uint64_t)(clock_ns() - begin_ns);
+    return status;
+}
+
+enum status stage_ring_waits(struct stage *stage)
+{
+    struct device *device = stage->config.device;
+    if (stage->compute == NULL) return STATUS_OK; /* computed is what has been called */
+    TRY(event_record(stage->computed, stage->compute, device));
+    return event_wait(stage->computed, stage->stream, device);
+}
+
 enum status stage_gather(double *all, size_t count, struct ring_comm *comm, struct stage *stage)
 {
     size_t bytes = count * sizeof *all; /* the ring carries bits: a double is two int32 */
@@ -234,9 +328,12 @@ enum status stage_norm(double *norm, struct stage *stage)
     double *sums = calloc((size_t)nranks, sizeof *sums);
     if (sums == NULL)
         return FAIL(STATUS_SYSTEM, "no memory for the norm's %d partial sums", nranks);
-    for (int u = 0; u < config->layout->unit_count; u++)
-        sums[config->rank] += gradients_owned_squares(u, stage);
-    enum status status = stage_gather(sums, 1, config->group, stage);
+    const double *squares = stage->squares.ptr;
+    for (int u = 0; u < config->layout->unit_count; u++) gradients_owned_squares(u, stage);
+    enum status status = STATUS_OK;
+    if (stage->compute != NULL) status = stream_synchronize(stage->compute, config->device);
+    for (int u = 0; u < config->layout->unit_count; u++) sums[config->rank] += squares[u];
+    if (status == STATUS_OK) status = stage_gather(sums, 1, config->group, stage);
     if (status == STATUS_OK) status = stage_synchronize(stage);
     double total = 0.0;
     for (int r = 0; r < nranks; r++) total += sums[r];
@@ -261,6 +358,7 @@ enum status stage_all_gather_weights(int unit, struct stage *stage)
     struct span whole = stage_unit(stage->weights, KEEP_ALL, config->dtype, unit, stage);
     size_t shard_bytes = config->layout->unit[unit].shard * dtype_bytes(config->dtype);
     struct span own = span_part(whole, (size_t)config->rank * shard_bytes, shard_bytes);
+    TRY(stage_ring_waits(stage));
     TRY(bucket_gather(whole, own, unit, false, &bucket, stage->stream));
     TRY(event_record(stage->published[unit], stage->stream, config->device));
     return config->overlap ? STATUS_OK : stage_synchronize(stage);
@@ -268,10 +366,7 @@ enum status stage_all_gather_weights(int unit, struct stage *stage)
 
 enum status stage_await_weights(int unit, struct stage *stage)
 {
-    int64_t begin_ns = clock_ns();
-    enum status status = event_synchronize(stage->published[unit], stage->config.device);
-    stage->wait_ns += (uint64_t)(clock_ns() - begin_ns);
-    return status;
+    return stage_compute_waits(stage->published[unit], stage);
 }
 
 /* ---- AdamW ---- */
@@ -282,12 +377,12 @@ static struct adam_range range_at(size_t begin, size_t count, int unit, const st
     const struct stage_config *config = &stage->config;
     const struct stage_keeps *keeps = &stage->keeps;
     const char *gradients =
-        kept_at(stage->gradients, keeps->gradients, config->gradient_dtype, unit, stage);
-    char *lent = kept_at(stage->weights, keeps->weights, config->dtype, unit, stage);
+        kept_at(stage->gradients, keeps->gradients, config->gradient_dtype, unit, stage).ptr;
+    char *lent = kept_at(stage->weights, keeps->weights, config->dtype, unit, stage).ptr;
     return (struct adam_range){
-        .weights = stage_part(stage, unit, STAGE_WEIGHTS).values + begin,
-        .m = stage_part(stage, unit, STAGE_M).values + begin,
-        .v = stage_part(stage, unit, STAGE_V).values + begin,
+        .weights = (float *)stage_part(stage, unit, STAGE_WEIGHTS).values.ptr + begin,
+        .m = (float *)stage_part(stage, unit, STAGE_M).values.ptr + begin,
+        .v = (float *)stage_part(stage, unit, STAGE_V).values.ptr + begin,
         .gradients = gradients + begin * dtype_bytes(config->gradient_dtype),
         .gradients_dtype = config->gradient_dtype,
         .lent = has_master(config) ? lent + begin * dtype_bytes(config->dtype) : NULL,
@@ -338,7 +433,7 @@ enum status stage_publish(struct stage *stage)
                 range.lent, range.weights, range.lent_dtype, range.count, &stage->adam);
         TRY(stage->config.ops->publish(stage, u));
     }
-    return stage_synchronize(stage);
+    return stage_settle(stage);
 }
 
 /* ---- predictions ---- */
@@ -349,7 +444,8 @@ void stage_predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct stage_conf
     held[MEMORY_WEIGHTS] = kept_bytes(keeps.weights, config->dtype, config);
     held[MEMORY_GRADIENTS] = kept_bytes(keeps.gradients, config->gradient_dtype, config);
     held[MEMORY_OPTIMIZER] =
-        (has_master(config) ? 3 : 2) * kept_bytes(keeps.optimizer, DTYPE_FLOAT32, config);
+        (has_master(config) ? 3 : 2) * kept_bytes(keeps.optimizer, DTYPE_FLOAT32, config) +
+        adam_ops_of(config->device)->scratch_bytes;
     held[MEMORY_GATHERED] = gradients_predict_bytes(config) + gather_predict_bytes(config);
 }
 

@@ -15,7 +15,11 @@
  *   stage_update
  *
  * All operations of the trainer on its communicators go through stage->stream, so their order is the
- * order of the main thread's calls, which is the same on all ranks.
+ * order of the main thread's calls, which is the same on all ranks. Where a device computes on a stream
+ * too, the two wait for each other by events, and the main thread for neither until the norm:
+ *
+ *   compute   use of unit 5 … ┬ waits for its weights; use of unit 4 …
+ *   ring                      └ reduce unit 5
  *
  * N ranks form a shard group, which together keeps one copy of what is sharded. A job may have several
  * groups (replicas of one another): sums are then made inside a group first, and each rank's own shard
@@ -47,10 +51,10 @@ struct stage_keeps {
 /* What is kept of each parameter between steps, in the order that files have it. */
 enum stage_state { STAGE_WEIGHTS, STAGE_M, STAGE_V, STAGE_STATE_COUNT };
 
-/* Real elements [begin, begin + count) of a unit, and where this rank has them: float32. With 16-bit
- * weights, STAGE_WEIGHTS is the float32 master copy. */
+/* Real elements [begin, begin + count) of a unit, and where this rank has them: float32, in memory of
+ * whatever kind. With 16-bit weights, STAGE_WEIGHTS is the float32 master copy. */
 struct stage_part {
-    float *values;
+    struct span values;
     size_t begin, count;
 };
 
@@ -98,8 +102,12 @@ struct stage_config {
 struct stage {
     struct stage_config config;
     struct stage_keeps keeps;      /* the table's, or gradients all by unsharded_accumulation */
-    struct stream *stream;
+    struct stream *stream;         /* the ring's: see above */
+    struct stream *compute;        /* the model's and AdamW's; NULL where the caller's thread computes */
+    struct event *computed;        /* what of it the ring's stream waits for */
     struct adam_context adam;      /* operations on gradients and weights */
+    struct span adam_scratch;      /* MEMORY_OPTIMIZER */
+    struct span squares;           /* a double per unit, on the host */
     struct span weights;           /* of config.dtype, as much as keeps says */
     struct span gradients;         /* of config.gradient_dtype */
     struct span master, m, v;      /* float32; master is empty when weights are float32 themselves */
@@ -115,6 +123,13 @@ struct stage {
 MUST_CHECK enum status stage_open(struct stage **stage, const struct stage_config *config);
 void stage_close(struct stage *stage);
 
+/* Copies elements [begin, begin + count) of the unit, all of them in the part, to or from host memory.
+ * Nothing queued may touch them: see stage_settle(). */
+MUST_CHECK enum status stage_read_part(float *to, const struct stage_part *part, size_t begin,
+    size_t count, const struct stage *stage);
+MUST_CHECK enum status stage_write_part(const struct stage_part *part, const float *from,
+    size_t begin, size_t count, const struct stage *stage);
+
 /* Makes what enter() lends from what stage_part() keeps: after opening, and after a checkpoint has been
  * read into the parts. Synchronizes. collective. errors: the ring's. */
 MUST_CHECK enum status stage_publish(struct stage *stage);
@@ -123,15 +138,17 @@ MUST_CHECK enum status stage_publish(struct stage *stage);
 struct model_hooks stage_hooks(struct stage *stage);
 
 /* Gradients become zero. */
-void stage_begin_step(struct stage *stage);
+MUST_CHECK enum status stage_begin_step(struct stage *stage);
 
 /* A forward follows, and its backward if `backward` (uses.h). last: the step's last micro-batch, which
  * is the one that reduces where gradients are kept whole. */
 void stage_begin_pass(struct stage *stage, bool backward, bool last);
 
-/* Waits until everything queued has passed; counts the time. errors: those of the operations
+/* Waits until everything queued on the ring's stream has passed; counts the time. errors: those of the operations
  * queued. */
 MUST_CHECK enum status stage_synchronize(struct stage *stage);
+/* The same for what is computed too. */
+MUST_CHECK enum status stage_settle(struct stage *stage);
 
 /* Queues an all-gather of `count` doubles of every rank of `comm`, in place: the caller's are at all +
  * rank·count. `all` must live until stage_synchronize(). collective over comm. */
@@ -197,12 +214,18 @@ struct span stage_owned(
 /* How units of the weights' dtype travel. */
 struct bucket stage_bucket(const struct stage_config *config);
 
+/* What is computed from now on comes after the event. Where the caller's thread computes it waits, and
+ * the time is counted. */
+MUST_CHECK enum status stage_compute_waits(struct event *event, struct stage *stage);
+/* What the ring does from now on comes after what has been computed so far. */
+MUST_CHECK enum status stage_ring_waits(struct stage *stage);
+
 /* The real elements of a unit's weights, kept whole. */
 struct span stage_whole_weights(int unit, const struct stage *stage);
 
 /* Queues the all-gather of a unit's weights, kept whole, from the ranks' own shards. */
 MUST_CHECK enum status stage_all_gather_weights(int unit, struct stage *stage);
-/* Waits until that one has passed. */
+/* What is computed from now on comes after that one. */
 MUST_CHECK enum status stage_await_weights(int unit, struct stage *stage);
 
 #endif

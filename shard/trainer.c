@@ -67,20 +67,21 @@ static enum status run_batches(double *valid, struct trainer *trainer)
     float scale = 0.0f;
     gathered[trainer->rank] = (double)read_batches(trainer);
     TRY(stage_gather(gathered, 1, trainer->comm, stage));
-    stage_begin_step(stage);
+    TRY(stage_begin_step(stage));
     for (int a = 0; a < config->accumulate; a++) {
         size_t first = (size_t)a * batch_tokens(trainer), counted;
         double loss;
         stage_begin_pass(stage, true, a == config->accumulate - 1);
-        TRY(gpt2_forward(&loss, &counted, trainer->inputs + first, trainer->targets + first,
+        TRY(gpt2_forward(NULL, &counted, trainer->inputs + first, trainer->targets + first,
             config->batch, config->seq, trainer->model));
-        loss_sum += loss;
         if (a == 0) {
             TRY(stage_synchronize(stage));
             *valid = sum_in_rank_order(gathered, trainer->nranks);
             scale = *valid > 0.0 ? (float)(trainer->scale.value / *valid) : 0.0f;
         }
         TRY(gpt2_backward(scale, trainer->model));
+        TRY(gpt2_loss(&loss, trainer->model)); /* the backward may still be running */
+        loss_sum += loss;
         trainer->events.trains++;
         trainer->events.reductions += stage->reduce;
     }

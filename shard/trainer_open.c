@@ -46,6 +46,7 @@ static enum status open_own(struct trainer *trainer)
     TRY(stage_open(&trainer->stage, &stage));
     struct model_hooks hooks = stage_hooks(trainer->stage);
     trainer->run = train_gpt2_run(config);
+    trainer->run.stream = trainer->stage->compute;
     TRY(gpt2_open(&trainer->model, &trainer->params, &hooks, &trainer->run, trainer->device));
     size_t tokens = (size_t)config->accumulate * (size_t)config->batch * (size_t)config->seq;
     trainer->inputs = calloc(tokens, sizeof *trainer->inputs);
