@@ -38,7 +38,7 @@ struct bench {
     struct call_buffers buffers;
     size_t stride_bytes;      /* in them, from one operation of a group to the next */
     double *times_ns;         /* [iterations] of one measurement; NULL: only their sum is wanted */
-    uint64_t predicted_bytes; /* of all operations so far */
+    struct call_bytes predicted; /* of all operations so far */
     uint64_t wrong;
     double bus_bw_sum;
     int measurements;
@@ -48,9 +48,16 @@ struct bench {
     FILE *plot;       /* rank 0's data for --plot, or NULL */
 };
 
+static void predict(struct bench *bench, const struct call *call, uint64_t times)
+{
+    struct call_bytes once = call_predict_bytes(call, bench->job);
+    bench->predicted.sent += times * once.sent;
+    bench->predicted.border += times * once.border;
+}
+
 static enum status operate(struct bench *bench, const struct call *call, const struct call_place *place)
 {
-    bench->predicted_bytes += call_predict_sent_bytes(call, bench->job);
+    predict(bench, call, 1);
     return call_run(call, place, bench->job);
 }
 
@@ -93,7 +100,7 @@ static enum status measure(
     *measurement = (struct measurement){.wrong = options->checks > 0 ? 0 : -1};
     for (int i = 0; i < options->checks; i++) {
         uint64_t wrong;
-        bench->predicted_bytes += call_predict_sent_bytes(call, job);
+        predict(bench, call, 1);
         TRY(call_check(&wrong, call, in_place, options->common.seed, &bench->buffers, job));
         measurement->wrong += (int64_t)wrong;
         bench->wrong += wrong;
@@ -103,7 +110,7 @@ static enum status measure(
     memset(bench->buffers.b.ptr, 0, (size_t)(call->group - 1) * call->stride_bytes + bytes);
     /* Every size warms up by itself: it touches its pages, and the ring learns how to write its slots. */
     for (int i = 0; i < options->warmups; i++) TRY(operate(bench, call, &place));
-    bench->predicted_bytes += (uint64_t)options->iterations * call_predict_sent_bytes(call, job);
+    predict(bench, call, (uint64_t)options->iterations);
     TRY(bootstrap_barrier(job->bootstrap));
     TRY(ring_barrier(job->comm, NULL)); /* the same, but tight */
     TRY(time_operations(&measurement->time_us, &measurement->each, bench, call, &place));
@@ -122,7 +129,7 @@ static uint64_t most_sent_bytes(const struct call *call, const struct job *job)
     struct job other = *job;
     uint64_t most = 0;
     for (other.rank = 0; other.rank < job->nranks; other.rank++) {
-        uint64_t bytes = call_predict_sent_bytes(call, &other);
+        uint64_t bytes = call_predict_bytes(call, &other).sent;
         if (bytes > most) most = bytes;
     }
     return most / (uint64_t)call->group;
@@ -249,7 +256,7 @@ static enum status go_on(enum status status, struct bench *bench)
         TRY(job_shrink(status, job));
         TRY(allocate_buffers(bench));
         set_up_reductions(bench);
-        bench->predicted_bytes = 0; /* the communicator's counters begin anew, too */
+        bench->predicted = (struct call_bytes){0, 0}; /* the communicator's counters begin anew, too */
         done = job->rank == 0 ? bench->rows_done : 0;
         status = job_sum(&done, job);
     } while (status != STATUS_OK); /* another was lost */
@@ -354,16 +361,18 @@ static void print_title(const struct bench_options *options)
 static enum status judge(struct bench *bench)
 {
     const struct bench_options *options = bench->options;
-    bool equal;
-    uint64_t measured = call_sent_bytes(options->collective, options->algorithm, bench->job);
-    TRY(report_sent_bytes(&equal, measured, bench->predicted_bytes, bench->job));
+    bool equal, border_equal;
+    struct call_bytes measured = call_sent_bytes(options->collective, options->algorithm, bench->job);
+    TRY(report_bytes(&equal, "sent", measured.sent, bench->predicted.sent, bench->job));
+    TRY(report_bytes(&border_equal, "to other hosts", measured.border, bench->predicted.border, bench->job));
     if (bench->wrong > 0)
         return FAIL(STATUS_DATA, "%s gave %" PRIu64 " wrong elements, expected 0: see column #wrong",
             collective_title(options), bench->wrong);
-    if (!equal)
+    if (!equal || !border_equal)
         return FAIL(STATUS_DATA,
-            "%s sent %" PRIu64 " bytes from here, predicted %" PRIu64 ": a rank's bytes differ from its plan",
-            collective_title(options), measured, bench->predicted_bytes);
+            "%s sent %" PRIu64 " bytes from here, %" PRIu64 " to other hosts, predicted %" PRIu64 " and %" PRIu64
+            ": a rank's bytes differ from its plan",
+            collective_title(options), measured.sent, measured.border, bench->predicted.sent, bench->predicted.border);
     return STATUS_OK;
 }
 
@@ -440,5 +449,7 @@ int bench_main(int argc, char **argv)
     job_prepare(&job, &options.common, DEFAULT_RANKS);
     bench_options_check(&options, job.nranks);
     job.shrinks = options.shrinks;
+    if (options.algorithm == ALGORITHM_RING) job.hierarchy = HIERARCHY_FLAT;
+    if (options.algorithm == ALGORITHM_TWO_LEVEL) job.hierarchy = HIERARCHY_TWO_LEVEL;
     return job_run(&job, run_bench, &options);
 }

@@ -80,30 +80,38 @@ enum status call_run(const struct call *call, const struct call_place *place, co
 
 /* ---- bytes on the wire ---- */
 
-static uint64_t predict(enum collective collective, int root, const struct call *call, const struct job *job)
+static struct call_bytes both(struct call_bytes a, struct call_bytes b)
+{
+    return (struct call_bytes){a.sent + b.sent, a.border + b.border};
+}
+
+static struct call_bytes predict(enum collective collective, int root, const struct call *call, const struct job *job)
 {
     struct ring_call described = {
         .collective = collective, .dtype = call->dtype, .root = root, .count = call->count, .grouped = call->group > 1};
     if (collective_reduces(collective)) described.redop = call->redop, described.reduce_dtype = call->reduce_dtype;
-    return (uint64_t)call->group * ring_predict_sent_bytes(&described, job->nranks, job->rank, job->comm);
+    uint64_t group = (uint64_t)call->group;
+    return (struct call_bytes){group * ring_predict_sent_bytes(&described, job->nranks, job->rank, job->comm),
+        group * ring_predict_border_bytes(&described, job->rank, job->comm)};
 }
 
-uint64_t call_predict_sent_bytes(const struct call *call, const struct job *job)
+struct call_bytes call_predict_bytes(const struct call *call, const struct job *job)
 {
     if (call->algorithm == ALGORITHM_NAIVE)
-        return predict(COLLECTIVE_REDUCE, 0, call, job) + predict(COLLECTIVE_BROADCAST, 0, call, job);
+        return both(predict(COLLECTIVE_REDUCE, 0, call, job), predict(COLLECTIVE_BROADCAST, 0, call, job));
     int root = call->collective == COLLECTIVE_SEND ? (job->rank + 1) % job->nranks
                : call->root < 0                    ? 0
                                                    : call->root;
     return predict(call->collective, root, call, job);
 }
 
-uint64_t call_sent_bytes(enum collective collective, enum algorithm algorithm, const struct job *job)
+struct call_bytes call_sent_bytes(enum collective collective, enum algorithm algorithm, const struct job *job)
 {
     struct ring_counters counters = ring_comm_counters(job->comm);
     if (algorithm == ALGORITHM_NAIVE)
-        return counters.sent_bytes[COLLECTIVE_REDUCE] + counters.sent_bytes[COLLECTIVE_BROADCAST];
-    return counters.sent_bytes[collective];
+        return both((struct call_bytes){counters.sent_bytes[COLLECTIVE_REDUCE], counters.border_bytes[COLLECTIVE_REDUCE]},
+            (struct call_bytes){counters.sent_bytes[COLLECTIVE_BROADCAST], counters.border_bytes[COLLECTIVE_BROADCAST]});
+    return (struct call_bytes){counters.sent_bytes[collective], counters.border_bytes[collective]};
 }
 
 /* ---- right or wrong ---- */

@@ -43,8 +43,11 @@ struct call_place call_place(
 MUST_CHECK enum status call_run(const struct call *call, const struct call_place *place, const struct job *job);
 
 /* Bytes that this rank is to send for one run; and what it has sent for all so far, by the communicator's counters. */
-uint64_t call_predict_sent_bytes(const struct call *call, const struct job *job);
-uint64_t call_sent_bytes(enum collective collective, enum algorithm algorithm, const struct job *job);
+struct call_bytes {
+    uint64_t sent, border; /* border: of them, to other hosts */
+};
+struct call_bytes call_predict_bytes(const struct call *call, const struct job *job);
+struct call_bytes call_sent_bytes(enum collective collective, enum algorithm algorithm, const struct job *job);
 
 /* Runs it once on known inputs and poisoned outputs; *wrong is how many elements are not as they should be,
  * over all ranks, guards and inputs that should have stayed included. collective. */

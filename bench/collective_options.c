@@ -104,9 +104,12 @@ static void take_collective(const char *text, struct bench_options *bench)
 
 static void take_algorithm(const char *text, struct bench_options *bench)
 {
-    if (strcmp(text, "ring") != 0 && strcmp(text, "naive") != 0)
-        options_refuse(&bench->common, "--algo is \"%s\", expected ring or naive", text);
-    bench->algorithm = strcmp(text, "naive") == 0 ? ALGORITHM_NAIVE : ALGORITHM_RING;
+    static const char *const names[] = {
+        [ALGORITHM_AUTO] = "auto", [ALGORITHM_RING] = "ring", [ALGORITHM_TWO_LEVEL] = "two_level", [ALGORITHM_NAIVE] = "naive"};
+    int a = ALGORITHM_NAIVE;
+    while (a >= 0 && strcmp(text, names[a]) != 0) a--;
+    if (a < 0) options_refuse(&bench->common, "--algo is \"%s\", expected auto, ring, two_level or naive", text);
+    bench->algorithm = (enum algorithm)a;
 }
 
 static void take_on_death(const char *text, struct bench_options *bench)
@@ -198,8 +201,9 @@ static const struct argp_option options[] = {
         "columns: the dtype, and the most bytes that a rank sends for one operation",
         3},
     {"root", 'r', "RANK", 0, "of broadcast, reduce, scatter and gather (0), or all", 3},
-    {"algo", KEY_ALGORITHM, "NAME", 0, "of all_reduce: ring (the default), or naive: Reduce to rank 0, then "
-        "Broadcast", 3},
+    {"algo", KEY_ALGORITHM, "NAME", 0,
+        "ring: one ring of all ranks; two_level: inside each host, then between hosts; auto (the default): two levels where several "
+        "hosts have several ranks each, the same number; of all_reduce also naive: Reduce to rank 0, then Broadcast", 3},
     {"memory", KEY_MEMORY, "plain|own", 0,
         "own: buffers from ring_alloc(), which the other ranks of a host read where they are, so that large operations over shm copy "
         "less; plain: any memory (the default)",
@@ -277,6 +281,8 @@ struct bench_options bench_options_parse(int argc, char **argv)
     refuse_idle_options(&bench);
     if (bench.algorithm == ALGORITHM_NAIVE && bench.collective != COLLECTIVE_ALL_REDUCE)
         options_refuse(&bench.common, "--algo is \"naive\", expected ring: only all_reduce has another");
+    if (bench.algorithm == ALGORITHM_TWO_LEVEL && !collective_has_two_levels(bench.collective))
+        options_refuse(&bench.common, "--algo is \"two_level\", expected ring: %s has no other", collective_title(&bench));
     if (bench.algorithm == ALGORITHM_NAIVE && bench.group > 1)
         options_refuse(&bench.common,
             "-m is %d with --algo naive, expected 1: its two operations follow one another, a group's may overlap", bench.group);

@@ -11,9 +11,11 @@
 
 #define ALL_ROOTS (-1)
 
-/* How an all-reduce is done. */
+/* How an all-reduce is done; the first three also other collectives. */
 enum algorithm {
-    ALGORITHM_RING,
+    ALGORITHM_AUTO,      /* as RINGZERO_HIERARCHY says: by the rule of enum hierarchy */
+    ALGORITHM_RING,      /* one ring of all ranks */
+    ALGORITHM_TWO_LEVEL,
     ALGORITHM_NAIVE, /* Reduce to rank 0, then Broadcast from it: the textbooks' */
 };
 

@@ -33,7 +33,7 @@ void job_prepare(struct job *job, const struct options *options, int default_ran
 
 static enum status open_and_run(struct job *job, job_body body, void *argument)
 {
-    struct ring_config config = {.transport = job->options->transport};
+    struct ring_config config = {.transport = job->options->transport, .hierarchy = job->hierarchy};
     TRY(bootstrap_open(&job->bootstrap, &job->config));
     TRY(device_open_local(&job->device, job->options->device, bootstrap_local_rank(job->bootstrap)));
     TRY(ring_comm_open(&job->comm, &config, job->bootstrap, job->device));

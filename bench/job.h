@@ -30,7 +30,8 @@ struct job {
     struct bootstrap_config config;
     bool launched; /* by the environment */
     int nranks;    /* known from job_prepare() on; fewer after job_shrink() */
-    bool shrinks;  /* the others go on when a rank is lost: set before job_run() */
+    bool shrinks;  /* the others go on when a rank is lost: set before job_run(), */
+    enum hierarchy hierarchy; /* and this too; 0: as the environment says */
 
     /* In body only. */
     int rank;

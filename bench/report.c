@@ -27,6 +27,8 @@ static void print_ring(const struct job *job)
     const int *order = ring_comm_order(job->comm, 0);
     printf("# Ring:");
     for (int p = 0; p <= job->nranks; p++) printf("%s %d", p > 0 ? " ►" : "", order[p % job->nranks]);
+    int host_ranks = ring_comm_host_ranks(job->comm);
+    if (host_ranks > 1) printf("; in two levels, %d hosts of %d ranks", job->nranks / host_ranks, host_ranks);
     printf("; %d channel%s, %d slots of ", config->channels, config->channels == 1 ? "" : "s",
         (int)config->slot_count);
     print_bytes(config->slot_bytes);
@@ -163,22 +165,23 @@ struct sent {
     uint64_t measured, predicted;
 };
 
-enum status report_sent_bytes(bool *equal, uint64_t measured, uint64_t predicted, struct job *job)
+enum status report_bytes(bool *equal, const char *where, uint64_t measured, uint64_t predicted, struct job *job)
 {
     *equal = true;
     struct sent *all = calloc((size_t)job->nranks, sizeof *all);
     if (all == NULL) return FAIL(STATUS_SYSTEM, "out of memory for the bytes of %d ranks", job->nranks);
     all[job->rank] = (struct sent){measured, predicted};
     enum status status = bootstrap_all_gather(all, sizeof *all, job->bootstrap);
-    bool same = true;
+    bool same = true, any = false;
     for (int r = 0; r < job->nranks && status == STATUS_OK; r++) {
         *equal &= all[r].measured == all[r].predicted;
         same &= memcmp(&all[r], &all[0], sizeof *all) == 0;
+        any |= all[r].measured + all[r].predicted > 0;
     }
-    for (int r = 0; r < job->nranks && status == STATUS_OK && job->rank == 0; r++) {
+    for (int r = 0; r < job->nranks && status == STATUS_OK && job->rank == 0 && (any || strcmp(where, "sent") == 0); r++) {
         char who[32];
         snprintf(who, sizeof who, same ? "per rank" : "by rank %d", r);
-        printf("# Bytes sent %-11s : %" PRIu64 " measured, %" PRIu64 " predicted %s\n", who, all[r].measured,
+        printf("# Bytes %s %-11s : %" PRIu64 " measured, %" PRIu64 " predicted %s\n", where, who, all[r].measured,
             all[r].predicted, all[r].measured == all[r].predicted ? "OK" : "FAILED");
         if (same) break;
     }

@@ -41,9 +41,9 @@ MUST_CHECK enum status report_row_json(const struct row *row, const struct limit
 /* The row for a picture: size, busbw out of place and in place ("?": none), limit. */
 void report_row_data(const struct row *row, const struct limit *limit, FILE *file);
 
-/* "# Bytes sent …": measured beside predicted, of every rank (one line where all are the same).
+/* "# Bytes WHERE …": measured beside predicted, of every rank (one line where all are the same).
  * collective; rank 0 prints. *equal says, on every rank, whether all ranks sent what was predicted
  * (I4). */
-MUST_CHECK enum status report_sent_bytes(bool *equal, uint64_t measured, uint64_t predicted, struct job *job);
+MUST_CHECK enum status report_bytes(bool *equal, const char *where, uint64_t measured, uint64_t predicted, struct job *job);
 
 #endif

@@ -125,6 +125,34 @@ if unshare --time --monotonic 100000 true 2>/dev/null; then
     grep -q 'agree to within' "$work/ahead.svg" || fail "two clocks: the picture does not tell"
 fi
 
+# ---- two levels: two pretended hosts of two ranks; what leaves each is what theory says ----
+# spread OPTIONS…: rank 0's output in $work/out.
+spread() {
+    local rank port=$((20000 + RANDOM % 10000)) pids=() code=0
+    for rank in 0 1 2 3; do
+        RINGZERO_HOST=h$((rank / 2)) RANK=$rank WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 40 \
+            "$ringzero" bench "$@" -b 128K -e 128K -n 1 -w 0 -c 1 >"$work/out$rank" 2>&1 &
+        pids+=($!)
+    done
+    for pid in "${pids[@]}"; do wait "$pid" || code=$?; done
+    cp "$work/out0" "$work/out"
+    [ $code -eq 0 ] || fail "$*: exit code $code: $(cat "$work"/out[0-3])"
+}
+# Four operations of 128 KiB: 2(H-1)/H of each for an all-reduce, by the two ranks of a host.
+spread all_reduce
+grep -q '; in two levels, 2 hosts of 2 ranks;' "$work/out" || fail "two levels are not told: $(cat "$work/out")"
+grep -q '^# Bytes to other hosts per rank .*: 262144 measured, 262144 predicted OK' "$work/out" || fail "two levels: $(cat "$work/out")"
+spread reduce_scatter --algo two_level
+grep -q '^# Bytes to other hosts per rank .*: 131072 measured' "$work/out" || fail "reduce_scatter: $(cat "$work/out")"
+# Round one ring the last rank of each host sends all: 2(n-1)/n.
+spread all_reduce --algo ring
+grep -q 'two levels' "$work/out" && fail "--algo ring has two levels: $(cat "$work/out")"
+grep -q '^# Bytes to other hosts by rank 3 .*: 786432 measured, 786432 predicted OK' "$work/out" || fail "--algo ring: $(cat "$work/out")"
+run bench all_reduce --ranks 2 $quick -b 1K -e 1K
+grep -q 'other hosts' "$work/out" && fail "other hosts, of one: $(cat "$work/out")"
+"$ringzero" bench all_reduce --algo two_level --ranks 2 >"$work/out" 2>&1 && fail "--algo two_level on one host: success"
+grep -q 'RINGZERO_HIERARCHY is two_level, but the job has 1 host of 2 ranks' "$work/out" || fail "one host: $(cat "$work/out")"
+
 refused '--simulate: beta is "50"' show all_reduce --simulate alpha=5us,beta=50
 refused 'expected alpha and beta at least' show all_reduce --simulate alpha=5us
 refused '--simulate has "gamma"' show all_reduce --simulate gamma=1
@@ -136,6 +164,7 @@ refused '--plot draws a range' show all_reduce --simulate alpha=5us,beta=5GB/s -
 refused 'expected --simulate' show all_reduce --bytes 1G
 refused 'expected a collective that all ranks call' show send --simulate alpha=5us,beta=5GB/s
 refused '--algo is "tree"' bench all_reduce --algo tree
+refused 'expected ring: all_to_all has no other' bench all_to_all --algo two_level
 refused 'only all_reduce has another' bench broadcast --algo naive
 refused '-z is "2"' bench all_reduce -z 2
 
