@@ -59,7 +59,7 @@ static const struct argp argp = {.options = topo_options,
         "Describes a machine, and the rings that ranks on it would have and why.\v"
         "Ranks have equal shares of their host's cores, as --ranks starts them, one a GPU unless\n"
         "--ranks says otherwise. Where a ring passes from host to host, both use their NIC of the\n"
-        "channel.\n\n"
+        "channel. In two levels every rank sends to other hosts, by the NIC nearest to it.\n\n"
         "Examples:\n"
         "  ringzero topo\n"
         "  ringzero topo --xml other.xml --ranks 8\n"
@@ -217,11 +217,15 @@ const struct topo_host *topo_host_of(const struct topo *topo, int rank)
     return &topo->hosts[topo->ranks[rank].host - 1];
 }
 
+const struct machine_device *topo_device(const struct topo *topo, int rank, int nic)
+{
+    return &topo_host_of(topo, rank)->machine->devices[topo->devices[rank].nics[nic].place];
+}
+
 const struct machine_device *topo_nic(const struct topo *topo, int rank, int channel)
 {
     int nic = topology_nic(&topo->topology, rank, channel);
-    const struct machine *machine = topo_host_of(topo, rank)->machine;
-    return nic < 0 ? NULL : &machine->devices[topo->devices[rank].nics[nic].place];
+    return nic < 0 ? NULL : topo_device(topo, rank, nic);
 }
 
 const char *topo_transport(const struct topo *topo, int from, int to)

@@ -33,12 +33,13 @@ struct topo {
 
 /* The host of a rank, and its NIC on a channel (< 0: off the rings); NULL: none. */
 const struct topo_host *topo_host_of(const struct topo *topo, int rank);
+const struct machine_device *topo_device(const struct topo *topo, int rank, int nic); /* of devices[rank].nics */
 const struct machine_device *topo_nic(const struct topo *topo, int rank, int channel);
 /* The transport of the edge, as --transport or the two ranks want it. */
 const char *topo_transport(const struct topo *topo, int from, int to);
 
 void topo_print(const struct topo *topo);
-/* One object a host, a rank and a channel. 0, or -1 when writing failed. */
+/* One object a host and a rank, one about two levels, and one a channel. 0, or -1 when writing failed. */
 int topo_print_json(FILE *file, const struct topo *topo);
 
 #endif

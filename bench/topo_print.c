@@ -213,6 +213,34 @@ static void print_channel(const struct topo *topo, const int *order, int channel
     }
 }
 
+/* Whether reductions would have two levels, and why; and by which NIC each rank then sends. */
+static void print_levels(const struct topo *topo, const int *order)
+{
+    char text[64], rate[32];
+    struct topology_shape shape = topology_shape(&topo->topology);
+    bool levels = topology_shape_has_two_levels(shape);
+    const char *why = levels           ? "the same number on each"
+                      : shape.hosts < 2 ? "one host"
+                      : shape.most < 2  ? "one rank on each host"
+                                        : "not the same number on each";
+    printf("%s: %s, %s\n", topology_shape_text(text, shape),
+        levels ? "two levels, inside each host and then between hosts" : "flat, round one ring", why);
+    if (!levels) return;
+    printf("    out of a host 2(H-1)/H = %.3g of an all_reduce's bytes, round one ring 2(n-1)/n = %.3g\n",
+        2.0 * (shape.hosts - 1) / shape.hosts, 2.0 * (topo->topology.nranks - 1) / topo->topology.nranks);
+    for (int place = 0; place < shape.least; place++) {
+        printf("    place %d:", place);
+        for (int h = 0; h < shape.hosts; h++) {
+            int rank = order[h * shape.least + place], nic = topology_own_nic(&topo->topology, rank, 0);
+            const struct machine_device *by = nic < 0 ? NULL : topo_device(topo, rank, nic);
+            printf(" %d", rank);
+            if (by != NULL) printf(" by %s, %s", by->name, rate_text(rate, sizeof rate, by));
+            printf(" ►");
+        }
+        printf(" %d\n", order[place]);
+    }
+}
+
 void topo_print(const struct topo *topo)
 {
     for (int h = 0; h < topo->host_count; h++) print_tree(&topo->hosts[h]);
@@ -221,6 +249,8 @@ void topo_print(const struct topo *topo)
     int *order = malloc((size_t)topo->topology.nranks * sizeof *order);
     if (order == NULL) options_refuse(&topo->common, "no memory for a ring");
     printf("\n");
+    topology_ring_order(order, &topo->topology, 0);
+    print_levels(topo, order);
     for (int channel = 0; channel < topo->channels; channel++) {
         topology_ring_order(order, &topo->topology, channel);
         print_channel(topo, order, channel);
@@ -313,6 +343,17 @@ static cJSON *channel_object(const struct topo *topo, const int *order, int chan
     return object;
 }
 
+static cJSON *levels_object(const struct topo *topo)
+{
+    struct topology_shape shape = topology_shape(&topo->topology);
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddBoolToObject(object, "two_level", topology_shape_has_two_levels(shape));
+    cJSON_AddNumberToObject(object, "hosts", shape.hosts);
+    cJSON_AddNumberToObject(object, "fewest_ranks", shape.least);
+    cJSON_AddNumberToObject(object, "most_ranks", shape.most);
+    return object;
+}
+
 int topo_print_json(FILE *file, const struct topo *topo)
 {
     int failed = 0, *order = malloc((size_t)topo->topology.nranks * sizeof *order);
@@ -321,6 +362,7 @@ int topo_print_json(FILE *file, const struct topo *topo)
         failed = write_line(file, host_object(&topo->hosts[h]));
     for (int r = 0; r < topo->topology.nranks && failed == 0; r++)
         failed = write_line(file, rank_object(topo, r));
+    if (failed == 0) failed = write_line(file, levels_object(topo));
     for (int c = 0; c < topo->channels && failed == 0; c++) {
         topology_ring_order(order, &topo->topology, c);
         failed = write_line(file, channel_object(topo, order, c));

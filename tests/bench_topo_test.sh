@@ -18,6 +18,7 @@ shows "channel 0: 0 ►"
 grep -qE '^host .*: [0-9]+ package' "$work/out" || fail "no machine: $(cat "$work/out")"
 
 run topo --xml "$machines/dgx.xml"
+shows "1 host of 8 ranks: flat, round one ring, one host"
 shows "NIC mlx5_7, PCI 0000:a6:00.0, 200 Gb/s, RDMA"
 shows "channel 0: 0 ► 1 ► 2 ► 3 ► 4 ► 5 ► 6 ► 7 ► 0"
 shows "NVLink, 300 GB/s"
@@ -33,6 +34,11 @@ run topo --hosts "$work/hosts" --json "$work/json"
 [ "$(grep -c '^channel ' "$work/out")" -eq 8 ] || fail "expected 8 channels, one a fast NIC"
 shows "alpha: enters at rank 1, leaves from rank 0; NIC mlx5_0: PCI switch and PCI switch away"
 shows "verbs    network: mlx5_6 of beta, 200 Gb/s ► mlx5_6 of alpha, 200 Gb/s"
+shows "2 hosts of 8 ranks: two levels, inside each host and then between hosts, the same number on each"
+shows "place 0: 1 by mlx5_1, 200 Gb/s ► 9 by mlx5_1, 200 Gb/s ► 1"
+[ "$(grep -oE 'place .*' "$work/out" | grep -oE 'mlx5_[0-9]' | sort | uniq -c | awk '$1 == 2' | wc -l)" -eq 8 ] ||
+    fail "in two levels each of a host's 8 ranks has a NIC of its own: $(grep place "$work/out")"
+grep -q '"two_level":true,"hosts":2,"fewest_ranks":8' "$work/json" || fail "two levels in $(cat "$work/json")"
 [ "$(grep -cE '(verbs|tcp) +network' "$work/out")" -eq 16 ] || fail "8 rings of 2 hosts cross 16 times"
 while read -r line; do
     echo "$line" >"$work/line"
@@ -46,6 +52,7 @@ printf 'a 3 package:2 core:2 pu:1\nb 2 package:1 core:2 pu:1\n' >"$work/mixed"
 run topo --hosts "$work/mixed"
 shows "channel 0: 0 ► 1 ► 2 ► 3 ► 4 ► 0"
 shows "2 ► 3    tcp      network"
+shows "2 hosts of 2 to 3 ranks: flat, round one ring, not the same number on each"
 
 refused "no machine that hwloc reads" topo --xml /no/such.xml
 head -c 3000 "$machines/dgx.xml" >"$work/cut.xml"
