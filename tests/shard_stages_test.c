@@ -1,5 +1,5 @@
 /* The four stages: the same bits at equal N (case T1), in float32 and 16 bits, with shard groups, accumulation,
- * recomputation, gathers by broadcast and any bucket; the ledger equals its prediction every time (I3, I4).
+ * recomputation, gathers by broadcast, two levels and any bucket; the ledger equals its prediction every time (I3, I4).
  * ctest: timeout=240
  */
 #include <math.h>
@@ -238,6 +238,32 @@ static void test_groups(void)
     }
 }
 
+/* Two hosts of two ranks: sums have another order, the same in all stages. */
+static void test_two_level(void)
+{
+    struct job_record flat, levels;
+    struct train_config config = model_config(1);
+    run_good_job(&flat, &config, 4, "auto");
+    fixture_hosts = 2;
+    run_good_job(&levels, &config, 4, "auto");
+    CHECK(memcmp(flat.rank[0].norm, levels.rank[0].norm, sizeof flat.rank[0].norm) != 0);
+    for (int i = 0; i < flat.rank[0].steps; i++) CHECK(fabs(flat.rank[0].loss[i] - levels.rank[0].loss[i]) < 1e-4);
+    compare_ways(&config, 4, "two hosts of 2");
+    config.dtype = config.gradient_dtype = DTYPE_BFLOAT16;
+    config.reduce_dtype = DTYPE_FLOAT32;
+    compare_stages(&config, 4, "two hosts of 2, 16 bits");
+    config = model_config(0);
+    compare_stages(&config, 6, "two hosts of 3");
+    config.shard_group = 2;
+    compare_stages(&config, 4, "two hosts of 2, groups of 2");
+    config = model_config(3);
+    config.batch = 1;
+    config.seq = 16;
+    config.steps = 2;
+    compare_stages(&config, 4, "nano, two hosts of 2");
+    fixture_hosts = 0;
+}
+
 /* With several micro-batches the bits are equal among stages that reduce at the same moment. */
 static void test_accumulation(void)
 {
@@ -317,6 +343,7 @@ int main(void)
     test_16_bits();
     test_reduce_dtype();
     test_groups();
+    test_two_level();
     test_accumulation();
     test_all_buckets();
     fixture_remove();
