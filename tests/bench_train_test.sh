@@ -68,6 +68,21 @@ expect 0 "as done, 4Ψ(N-1)/N" OK -- "$program" train --ranks 2 --stage 2 --accu
 expect 0 "gradients whole" OK -- \
     "$program" train --ranks 2 --stage 2 --accumulate 3 --unsharded-accumulation --data "$dir/text" $small --steps 2
 
+# ---- two pretended hosts of two ranks, in two levels: the same losses in every stage ----
+for number in 0 1 2 3; do
+    port=$((20000 + RANDOM % 10000)) pids=()
+    for rank in 0 1 2 3; do
+        RINGZERO_HOST=h$((rank / 2)) RANK=$rank WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 40 \
+            "$program" train --data "$dir/text" $small --steps 4 --stage $number --json "$dir/hosts" >"$dir/out$rank" 2>&1 &
+        pids+=($!)
+    done
+    for pid in "${pids[@]}"; do wait "$pid" || fail "stage $number on two hosts: $(cat "$dir"/out?)"; done
+    grep -q "measured and predicted: OK on all ranks" "$dir/out0" || fail "stage $number on two hosts, the ledger: $(cat "$dir/out0")"
+    numbers "$dir/hosts" >"$dir/hosts$number"
+    [ "$(wc -l <"$dir/hosts$number")" -eq 4 ] && cmp -s "$dir/hosts0" "$dir/hosts$number" ||
+        fail "stage $number gives other losses than stage 0 on two hosts"
+done
+
 # ---- float16: steps that overflow are skipped and marked; at the floor it is over (T5) ----
 half="--dtype float16 --data $dir/text $small --json $dir/half"
 expect 0 "skipped: the gradient overflowed" scale OK -- \

@@ -106,8 +106,12 @@ static void laws_hold_in_any_world(void)
         }
         for (int r = 0; r < n; r++) {
             int nic = topology_nic(&world.topology, r, 1),
-                nearest = topology_nic(&world.topology, r, -1);
+                nearest = topology_nic(&world.topology, r, -1),
+                own = topology_own_nic(&world.topology, r, 3);
             if (!CHECK(nic < TOPOLOGY_MOST_LINKS && nearest < TOPOLOGY_MOST_LINKS)) return;
+            if (!CHECK((own < 0) == (nearest < 0))) return;
+            if (own >= 0)
+                CHECK(world.devices[r].nics[own].distance == world.devices[r].nics[nearest].distance);
         }
     }
 }
@@ -132,6 +136,38 @@ static void ranks_that_nothing_tells_apart_keep_their_order(void)
             for (int p = 0; p < 9; p++)
                 CHECK_MSG(order[p] == expected[p], "position %d: rank %d", p, order[p]);
         }
+    }
+}
+
+/* The rule for two levels looks at how many ranks each host has, in whatever order they are numbered. */
+static void two_levels_need_equal_hosts(void)
+{
+    static const struct {
+        const char *hosts; /* of each rank, a letter */
+        bool levels;
+        const char *text;
+    } cases[] = {
+        {"aabb", true, "2 hosts of 2 ranks"},
+        {"abcabc", true, "3 hosts of 2 ranks"},
+        {"abbaab", true, "2 hosts of 3 ranks"},
+        {"aaaabbbbccccdddd", true, "4 hosts of 4 ranks"},
+        {"a", false, "1 host of 1 rank"},
+        {"aaaaaaaa", false, "1 host of 8 ranks"},
+        {"abcd", false, "4 hosts of 1 rank"},
+        {"aab", false, "2 hosts of 1 to 2 ranks"},
+        {"aaaaaaabbbbbbbb", false, "2 hosts of 7 to 8 ranks"},
+        {"aaabbbcc", false, "3 hosts of 2 to 3 ranks"},
+        {"abcabcab", false, "3 hosts of 2 to 3 ranks"},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct world world = {.topology = {(int)strlen(cases[c].hosts), NULL, NULL}};
+        char text[64];
+        for (int r = 0; r < world.topology.nranks; r++)
+            world.ranks[r] = (struct topology_rank){.host = (uint64_t)cases[c].hosts[r]};
+        world.topology.ranks = world.ranks;
+        struct topology_shape shape = topology_shape(&world.topology);
+        CHECK_MSG(topology_shape_has_two_levels(shape) == cases[c].levels, "%s", cases[c].hosts);
+        CHECK_MSG(strcmp(topology_shape_text(text, shape), cases[c].text) == 0, "%s: %s", cases[c].hosts, text);
     }
 }
 
@@ -336,6 +372,7 @@ int main(void)
 {
     laws_hold_in_any_world();
     ranks_that_nothing_tells_apart_keep_their_order();
+    two_levels_need_equal_hosts();
     if (!machine_can_read()) return test_result() != 0 ? 1 : test_skip("built without hwloc");
     dgx_channels_enter_and_leave_by_their_own_nics();
     a_cube_of_nvlinks_is_walked_along_double_links();

@@ -7,7 +7,8 @@
 #include "verbs/log.h"
 
 static const char *const names[] = {"RINGZERO_EXCHANGE_BYTES", "RINGZERO_SLOT_BYTES", "RINGZERO_SLOTS", "RINGZERO_CHANNELS",
-    "RINGZERO_TRANSPORT", "RINGZERO_TIMEOUT_MS", "RINGZERO_HOST", "RINGZERO_INTERFACE", "RINGZERO_LOG"};
+    "RINGZERO_TRANSPORT", "RINGZERO_TIMEOUT_MS", "RINGZERO_HOST", "RINGZERO_INTERFACE", "RINGZERO_LOG",
+    "RINGZERO_HIERARCHY"};
 #define NAMES (sizeof names / sizeof *names)
 
 static void check_opened(struct ring_comm *comm)
