@@ -1,0 +1,563 @@
+/* Every operation of the CUDA table against its host twin: the same numbers, rounded to the dtype,
+ * go through both tables. In float32 the norm-wise relative error of every tensor is at most 1e-5;
+ * in 16 bits what is stored in 16 bits may be off by its rounding, and gradients of weights, which
+ * are float32 sums of the same products, stay within 1e-5 where nothing was rounded on the way.
+ *
+ * Tensors lie in one allocation with guards between them; outputs are poisoned, sums start from
+ * known numbers; weights begin at an element that is aligned to nothing, or to 64 bytes. On the
+ * simulator everything runs in three thread orders, which must give the same bits (I2).
+ *
+ * RINGZERO_TEST_DEVICE=cuda runs it on a GPU.
+ * ctest: timeout=120 labels=plain
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "model/ops.h"
+#include "tests/harness/harness.h"
+#include "tests/harness/reference.h"
+
+enum { OUTPUTS = 8, GUARD_BYTES = 64, LOST = -1 };
+#define ARENA_BYTES ((size_t)160 << 20)
+#define START       0.25 /* what tensors that are added to hold before */
+
+/* An output as one side made it, in float32, and how far the sides may be apart. */
+struct output {
+    const char *name;
+    float *values;
+    size_t count;
+    double tolerance;
+};
+
+/* One table, and the memory of its device. */
+struct side {
+    struct ops_context context;
+    struct span arena;
+    size_t used;
+    enum dtype dtype; /* what numbers are rounded to, on the host too */
+    size_t shift;     /* elements by which weights miss their alignment */
+    struct output output[OUTPUTS];
+    int outputs;
+    uint64_t hash; /* of the bits of all outputs */
+};
+
+/* ---- memory ---- */
+
+static void *allocated(size_t bytes)
+{
+    void *memory = calloc(bytes + 1, 1);
+    if (memory == NULL) abort();
+    return memory;
+}
+
+static void transfer(struct side *side, void *out, const void *in, size_t bytes)
+{
+    side->context.ops->copy(out, in, bytes, &side->context);
+    if (side->context.ops->queued)
+        CHECK_OK(stream_synchronize(side->context.stream, side->context.device));
+}
+
+/* Room for bytes, `shift` bytes after a multiple of 64, holding what is at `from`, a guard behind
+ * it. */
+static void *place_bytes(struct side *side, const void *from, size_t bytes, size_t shift)
+{
+    unsigned char guard[GUARD_BYTES];
+    memset(guard, 0xa5, sizeof guard);
+    char *at = (char *)side->arena.ptr + side->used + shift;
+    side->used += (shift + bytes + GUARD_BYTES + 63) / 64 * 64;
+    if (side->used > side->arena.bytes) abort();
+    transfer(side, at, from, bytes);
+    transfer(side, at + bytes, guard, GUARD_BYTES);
+    return at;
+}
+
+static void narrow(void *out, const float *in, enum dtype dtype, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (dtype == DTYPE_FLOAT32) ((float *)out)[i] = in[i];
+        if (dtype == DTYPE_BFLOAT16) ((uint16_t *)out)[i] = float32_to_bfloat16(in[i]);
+        if (dtype == DTYPE_FLOAT16) ((uint16_t *)out)[i] = float32_to_float16(in[i]);
+    }
+}
+
+static void to_float32(float *out, const void *in, enum dtype dtype, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (dtype == DTYPE_FLOAT32) out[i] = ((const float *)in)[i];
+        if (dtype == DTYPE_BFLOAT16) out[i] = bfloat16_to_float32(((const uint16_t *)in)[i]);
+        if (dtype == DTYPE_FLOAT16) out[i] = float16_to_float32(((const uint16_t *)in)[i]);
+    }
+}
+
+/* Numbers in memory of this side: rounded to `rounded`, held as `held`. */
+static void *place(struct side *side, const float *values, size_t count, enum dtype rounded,
+    enum dtype held, size_t shift)
+{
+    float *wide = allocated(count * sizeof *wide);
+    void *bytes = allocated(count * sizeof *wide);
+    narrow(bytes, values, rounded, count);
+    to_float32(wide, bytes, rounded, count);
+    narrow(bytes, wide, held, count);
+    void *at = place_bytes(side, bytes, count * dtype_bytes(held), shift * dtype_bytes(held));
+    free(wide), free(bytes);
+    return at;
+}
+
+/* Random inputs of the compute dtype: activations, and weights that begin anywhere. */
+static void *numbers(struct side *side, size_t count, uint64_t seed, double scale, size_t shift)
+{
+    struct tensor tensor = tensor_make(count, seed, scale);
+    void *at = place(side, tensor.f, count, side->dtype, side->context.compute, shift);
+    tensor_free(&tensor);
+    return at;
+}
+
+static void *activation(struct side *side, size_t count, uint64_t seed, double scale)
+{
+    return numbers(side, count, seed, scale, 0);
+}
+
+static void *weight(struct side *side, size_t count, uint64_t seed, double scale)
+{
+    return numbers(side, count, seed, scale, side->shift);
+}
+
+static void *filled(struct side *side, size_t count, double value, enum dtype held, size_t shift)
+{
+    float *values = allocated(count * sizeof *values);
+    for (size_t i = 0; i < count; i++) values[i] = (float)value;
+    void *at = place(side, values, count, held, held, shift);
+    free(values);
+    return at;
+}
+
+static void *poisoned(struct side *side, size_t count)
+{
+    return filled(side, count, NAN, side->context.compute, 0);
+}
+
+static float *statistic(struct side *side, size_t count)
+{
+    return filled(side, count, NAN, DTYPE_FLOAT32, 0);
+}
+
+static float *gradient(struct side *side, size_t count)
+{
+    return filled(side, count, START, DTYPE_FLOAT32, side->shift);
+}
+
+/* ---- outputs ---- */
+
+static double tolerance_of(enum dtype dtype)
+{
+    /* A rounding is off by 2⁻⁹ (2⁻¹²) of a number at most; attention rounds twice on the way. */
+    return dtype == DTYPE_BFLOAT16 ? 6e-3 : dtype == DTYPE_FLOAT16 ? 8e-4 : 1e-5;
+}
+
+static void record(struct side *side, const char *name, const void *at, size_t count,
+    enum dtype held, double tolerance)
+{
+    size_t bytes = count * dtype_bytes(held);
+    unsigned char *raw = allocated(bytes + GUARD_BYTES);
+    transfer(side, raw, at, bytes + GUARD_BYTES);
+    for (size_t i = 0; i < GUARD_BYTES; i++)
+        if (!CHECK_MSG(raw[bytes + i] == 0xa5, "%s: byte %zu behind %zu elements was written", name,
+                i, count))
+            break;
+    struct output *output = &side->output[side->outputs++];
+    *output = (struct output){name, allocated(count * sizeof(float)), count, tolerance};
+    to_float32(output->values, raw, held, count);
+    for (size_t i = 0; i < bytes; i++) side->hash = (side->hash ^ raw[i]) * 0x100000001b3u;
+    free(raw);
+}
+
+/* An output of the compute dtype; a float32 one that only float32 went into; one that rounded
+ * numbers went into. */
+static void record_rounded(struct side *side, const char *name, const void *at, size_t count)
+{
+    record(side, name, at, count, side->context.compute, tolerance_of(side->dtype));
+}
+
+static void record_exact(struct side *side, const char *name, const float *at, size_t count)
+{
+    record(side, name, at, count, DTYPE_FLOAT32, 1e-5);
+}
+
+static void record_derived(struct side *side, const char *name, const float *at, size_t count)
+{
+    record(side, name, at, count, DTYPE_FLOAT32, tolerance_of(side->dtype));
+}
+
+static void forget(struct side *side)
+{
+    for (int i = 0; i < side->outputs; i++) free(side->output[i].values);
+    side->outputs = 0;
+    side->used = 0;
+}
+
+static void compare(const struct side *found, const struct side *expected, const char *sizes)
+{
+    CHECK(found->outputs == expected->outputs && found->outputs > 0);
+    for (int i = 0; i < found->outputs; i++) {
+        const struct output *a = &found->output[i], *b = &expected->output[i];
+        double *twin = allocated(b->count * sizeof *twin);
+        for (size_t j = 0; j < b->count; j++) twin[j] = (double)b->values[j];
+        double error = relative_error(a->values, twin, a->count);
+        CHECK_MSG(error <= a->tolerance,
+            "%s %s, %s, weights shifted by %zu: relative error %.3g, at most %.3g", a->name, sizes,
+            dtype_name(found->dtype), found->shift, error, a->tolerance);
+        free(twin);
+    }
+}
+
+/* ---- operations: each is run on one side after the other ---- */
+
+struct sizes {
+    size_t rows, cols, out_cols; /* or batch, t, heads */
+    size_t head_cols;
+};
+
+static void bytes_and_dtypes(struct side *side, struct sizes n)
+{
+    const struct model_ops *ops = side->context.ops;
+    enum dtype lent = side->dtype;
+    float *ones = filled(side, n.rows, 1.0, DTYPE_FLOAT32, 0);
+    ops->clear(ones + 1, (n.rows - 1) * sizeof *ones, &side->context);
+    record_exact(side, "clear", ones, n.rows);
+
+    struct tensor x = tensor_make(n.rows, 1, 3.0), y = tensor_make(n.rows, 2, 3.0);
+    void *sum = place(side, x.f, n.rows, lent, lent, side->shift);
+    float *part = place(side, y.f, n.rows, DTYPE_FLOAT32, DTYPE_FLOAT32, 0);
+    ops->narrow_add(sum, part, lent, n.rows, &side->context);
+    record(side, "narrow_add", sum, n.rows, lent, 0.0);
+    if (side->dtype == DTYPE_FLOAT32) { /* what is lent differs from it only there */
+        void *narrow_x = place(side, x.f, n.rows, DTYPE_BFLOAT16, DTYPE_BFLOAT16, side->shift);
+        float *wide = statistic(side, n.rows);
+        ops->widen(wide, narrow_x, DTYPE_BFLOAT16, n.rows, &side->context);
+        record(side, "widen", wide, n.rows, DTYPE_FLOAT32, 0.0);
+    }
+    tensor_free(&x), tensor_free(&y);
+}
+
+static void linear(struct side *side, struct sizes n, bool with_gelu)
+{
+    const struct model_ops *ops = side->context.ops;
+    void *in = activation(side, n.rows * n.cols, 1, 1.0);
+    void *w = weight(side, n.out_cols * n.cols, 2, 1.0), *b = weight(side, n.out_cols, 3, 1.0);
+    void *out = poisoned(side, n.rows * n.out_cols);
+    void *gelu_in = with_gelu ? poisoned(side, n.rows * n.out_cols) : NULL;
+    ops->linear_forward(out, gelu_in, in, w, b, n.rows, n.cols, n.out_cols, &side->context);
+    record_rounded(side, with_gelu ? "linear with gelu" : "linear", out, n.rows * n.out_cols);
+    if (with_gelu) record_rounded(side, "gelu_in", gelu_in, n.rows * n.out_cols);
+    ops->linear_forward(out, gelu_in, in, w, NULL, n.rows, n.cols, n.out_cols, &side->context);
+    record_rounded(side, "linear without bias", out, n.rows * n.out_cols);
+
+    /* Backward from numbers that neither side has rounded on its own. */
+    void *d_out = activation(side, n.rows * n.out_cols, 4, 1.0);
+    void *before = activation(side, n.rows * n.cols, 5, 3.0),
+         *d_in = poisoned(side, n.rows * n.cols);
+    float *d_w = gradient(side, n.out_cols * n.cols), *d_b = gradient(side, n.out_cols);
+    if (with_gelu) { /* the host needs in = gelu(before), CUDA does not look at in there */
+        const float x_to_itself[1] = {1.0f};
+        void *one = place(side, x_to_itself, 1, DTYPE_FLOAT32, side->context.compute, 0);
+        ops->linear_forward(in, before, activation(side, n.rows * n.cols, 5, 3.0), one, NULL,
+            n.rows * n.cols, 1, 1, &side->context);
+    }
+    ops->linear_backward(d_in, d_w, d_b, d_out, in, with_gelu ? before : NULL, w, n.rows, n.cols,
+        n.out_cols, &side->context);
+    record_rounded(side, "linear d_in", d_in, n.rows * n.cols);
+    record_exact(side, "linear d_bias", d_b, n.out_cols);
+    if (with_gelu) record_derived(side, "linear d_weight", d_w, n.out_cols * n.cols);
+    else record_exact(side, "linear d_weight", d_w, n.out_cols * n.cols);
+}
+
+static void linear_plain(struct side *side, struct sizes n)
+{
+    linear(side, n, false);
+}
+
+static void linear_gelu(struct side *side, struct sizes n)
+{
+    linear(side, n, true);
+}
+
+static void bias_residual(struct side *side, struct sizes n)
+{
+    void *x = activation(side, n.rows * n.cols, 1, 1.0);
+    void *residual = activation(side, n.rows * n.cols, 2, 1.0),
+         *bias = weight(side, n.cols, 3, 1.0);
+    side->context.ops->bias_residual_add(x, residual, bias, n.rows, n.cols, &side->context);
+    record_rounded(side, "bias_residual_add", x, n.rows * n.cols);
+}
+
+static void layernorm(struct side *side, struct sizes n)
+{
+    const struct model_ops *ops = side->context.ops;
+    void *in = activation(side, n.rows * n.cols, 1, 2.0), *out = poisoned(side, n.rows * n.cols);
+    void *w = weight(side, n.cols, 2, 1.0), *b = weight(side, n.cols, 3, 1.0);
+    float *mean = statistic(side, n.rows), *rstd = statistic(side, n.rows);
+    ops->layernorm_forward(out, mean, rstd, in, w, b, n.rows, n.cols, &side->context);
+    record_rounded(side, "layernorm", out, n.rows * n.cols);
+    record_exact(side, "layernorm mean", mean, n.rows);
+    record_exact(side, "layernorm rstd", rstd, n.rows);
+
+    void *d_out = activation(side, n.rows * n.cols, 4, 1.0);
+    void *d_in = activation(side, n.rows * n.cols, 5, 1.0);
+    float *d_w = gradient(side, n.cols), *d_b = gradient(side, n.cols);
+    ops->layernorm_backward(
+        d_in, d_w, d_b, d_out, in, mean, rstd, w, n.rows, n.cols, &side->context);
+    record_rounded(side, "layernorm d_in", d_in, n.rows * n.cols);
+    record_exact(side, "layernorm d_weight", d_w, n.cols);
+    record_exact(side, "layernorm d_bias", d_b, n.cols);
+}
+
+/* Few ids, so that tokens repeat within and beyond what a block searches at a time. */
+static int32_t *tokens(struct side *side, size_t rows, size_t vocab, bool some_ignored)
+{
+    int32_t *ids = allocated(rows * sizeof *ids);
+    for (size_t r = 0; r < rows; r++) {
+        ids[r] = (int32_t)(reference_word(77, r) % vocab);
+        if (some_ignored && r % 4 == 3) ids[r] = -1;
+    }
+    int32_t *at = place_bytes(side, ids, rows * sizeof *ids, 0);
+    free(ids);
+    return at;
+}
+
+/* rows tokens, a table of out_cols rows in two blocks, batch 3 where it divides the rows. */
+static void embedding(struct side *side, struct sizes n)
+{
+    const struct model_ops *ops = side->context.ops;
+    const struct ops_context *context = &side->context;
+    size_t vocab = n.out_cols, cut = vocab / 3, batch = n.rows % 3 == 0 ? 3 : 1, t = n.rows / batch;
+    int32_t *ids = tokens(side, n.rows, vocab, false);
+    void *low = weight(side, cut * n.cols, 2, 1.0),
+         *high = weight(side, (vocab - cut) * n.cols, 3, 1.0);
+    void *positions = weight(side, t * n.cols, 4, 1.0), *x = poisoned(side, n.rows * n.cols);
+    ops->embedding_forward(x, ids, low, 0, cut, n.rows, n.cols, context);
+    ops->embedding_forward(x, ids, high, cut, vocab - cut, n.rows, n.cols, context);
+    ops->positions_forward(x, positions, batch, t, n.cols, context);
+    record_rounded(side, "embedding and positions", x, n.rows * n.cols);
+
+    void *d_x = activation(side, n.rows * n.cols, 5, 1.0);
+    float *d_low = gradient(side, cut * n.cols), *d_high = gradient(side, (vocab - cut) * n.cols);
+    float *d_positions = gradient(side, t * n.cols);
+    ops->embedding_backward(d_low, ids, d_x, 0, cut, n.rows, n.cols, context);
+    ops->embedding_backward(d_high, ids, d_x, cut, vocab - cut, n.rows, n.cols, context);
+    ops->positions_backward(d_positions, d_x, batch, t, n.cols, context);
+    record_exact(side, "embedding d_table, first block", d_low, cut * n.cols);
+    record_exact(side, "embedding d_table, second block", d_high, (vocab - cut) * n.cols);
+    record_exact(side, "positions d_table", d_positions, t * n.cols);
+}
+
+/* batch = rows, t = cols, heads = out_cols. */
+static void attention(struct side *side, struct sizes n)
+{
+    const struct ops_context *context = &side->context;
+    size_t batch = n.rows, t = n.cols, heads = n.out_cols, count = batch * t * heads * n.head_cols;
+    size_t scratch_bytes =
+        context->ops->attention_scratch_bytes(batch, t, heads, n.head_cols, context->compute);
+    void *scratch = filled(side, scratch_bytes / sizeof(float), NAN, DTYPE_FLOAT32, 0);
+    void *qkv = activation(side, 3 * count, 1, 2.0), *out = poisoned(side, count);
+    float *lse = statistic(side, batch * heads * t);
+    context->ops->attention_forward(out, lse, scratch, qkv, batch, t, heads, n.head_cols, context);
+    record_rounded(side, "attention", out, count);
+    record_exact(side, "attention lse", lse, batch * heads * t);
+    void *d_out = activation(side, count, 2, 1.0), *d_qkv = poisoned(side, 3 * count);
+    context->ops->attention_backward(
+        d_qkv, scratch, d_out, qkv, out, lse, batch, t, heads, n.head_cols, context);
+    record_rounded(side, "attention d_qkv", d_qkv, 3 * count);
+}
+
+/* The vocabulary of out_cols in blocks of head_cols rows. */
+static void head(struct side *side, struct sizes n)
+{
+    const struct ops_context *context = &side->context;
+    const struct model_ops *ops = context->ops;
+    size_t vocab = n.out_cols, block = n.head_cols, rows = n.rows;
+    float scale = 0.125f;
+    int32_t *targets = tokens(side, rows, vocab, true);
+    void *x = activation(side, rows * n.cols, 1, 1.0),
+         *d_x = activation(side, rows * n.cols, 2, 1.0);
+    float *w = weight(side, vocab * n.cols, 3, 1.0), *d_w = gradient(side, vocab * n.cols);
+    float *max = statistic(side, rows), *sum = statistic(side, rows),
+          *target = statistic(side, rows);
+    float *lse = filled(side, rows, START, DTYPE_FLOAT32, 0);
+    double *loss = place_bytes(side, &(double){NAN}, sizeof *loss, 0);
+    size_t bytes = ops->head_scratch_bytes(block, rows, n.cols, context->compute);
+    void *scratch = filled(side, bytes / sizeof(float), NAN, DTYPE_FLOAT32, 0);
+    ops->head_begin(max, sum, target, rows, context);
+    for (size_t first = 0; first < vocab; first += block) {
+        size_t count = vocab - first < block ? vocab - first : block;
+        struct head_rows part = {first, count, ops_at(w, first * n.cols, context)};
+        ops->head_forward(max, sum, target, scratch, x, targets, part, rows, n.cols, context);
+        part.count = 0; /* as a rank may hold it */
+        ops->head_forward(max, sum, target, scratch, x, targets, part, rows, n.cols, context);
+    }
+    ops->head_loss(loss, lse, max, sum, target, targets, rows, context);
+    double found;
+    transfer(side, &found, loss, sizeof found);
+    float narrow_loss = (float)found;
+    float *copy = place_bytes(side, &narrow_loss, sizeof narrow_loss, 0);
+    record_exact(side, "head loss", copy, 1);
+    record_exact(side, "head lse", lse, rows);
+    for (size_t first = 0; first < vocab; first += block) {
+        size_t count = vocab - first < block ? vocab - first : block;
+        struct head_rows part = {first, count, ops_at(w, first * n.cols, context)};
+        ops->head_backward(d_x, d_w + first * n.cols, scratch, x, lse, targets, scale, part, rows,
+            n.cols, context);
+    }
+    record_rounded(side, "head d_x", d_x, rows * n.cols);
+    record_derived(side, "head d_weight", d_w, vocab * n.cols);
+    struct head_rows all = {0, vocab, w};
+    float *logits = statistic(side, vocab);
+    ops->head_logits(logits, x, all, n.cols, context);
+    record_exact(side, "head logits", logits, vocab);
+}
+
+static void rescale(struct side *side, struct sizes n)
+{
+    struct tensor own = tensor_make(n.rows, 1, 3.0), sums = tensor_make(n.rows, 2, 4.0);
+    for (size_t i = 0; i < n.rows; i++) sums.f[i] = i % 3 == 0 ? 0.0f : fabsf(sums.f[i]);
+    float *own_max = place(side, own.f, n.rows, DTYPE_FLOAT32, DTYPE_FLOAT32, 0);
+    for (size_t i = 0; i < n.rows; i++) own.f[i] += (float)(i % 5);
+    float *max = place(side, own.f, n.rows, DTYPE_FLOAT32, DTYPE_FLOAT32, 0);
+    float *sum = place(side, sums.f, n.rows, DTYPE_FLOAT32, DTYPE_FLOAT32, 0);
+    side->context.ops->head_rescale(sum, own_max, max, n.rows, &side->context);
+    record_exact(side, "head_rescale", sum, n.rows);
+    tensor_free(&own), tensor_free(&sums);
+}
+
+static const struct test {
+    void (*run)(struct side *side, struct sizes sizes);
+    struct sizes sizes;
+} tests[] = {
+    {bytes_and_dtypes, {.rows = 1}},
+    {bytes_and_dtypes, {.rows = 8}},
+    {bytes_and_dtypes, {.rows = 1003}},
+    {linear_plain, {5, 7, 6, 0}},
+    {linear_plain, {33, 16, 40, 0}},
+    {linear_plain, {71, 8, 9, 0}},
+    {linear_gelu, {19, 16, 33, 0}},
+    {linear_gelu, {66, 24, 64, 0}},
+    {bias_residual, {3, 5, 0, 0}},
+    {bias_residual, {7, 264, 0, 0}},
+    {layernorm, {4, 7, 0, 0}},
+    {layernorm, {9, 37, 0, 0}},
+    {layernorm, {70, 64, 0, 0}},  /* three blocks of rows */
+    {layernorm, {3, 2056, 0, 0}}, /* two strips of columns */
+    {layernorm, {2, 2051, 0, 0}},
+    {embedding, {6, 5, 7, 0}},
+    {embedding, {600, 16, 12, 0}}, /* more tokens than are searched at a time */
+    {embedding, {9, 1032, 6, 0}},  /* rows wider than a block */
+    {attention, {2, 5, 3, 4}},
+    {attention, {1, 64, 1, 8}},
+    {attention, {1, 70, 2, 64}},
+    {attention, {1, 130, 1, 24}},
+    {attention, {2, 33, 1, 65}},
+    {attention, {1, 67, 1, 128}},
+    {attention, {1, 1, 2, 72}},
+    {head, {9, 5, 23, 23}},
+    {head, {9, 16, 23, 8}},
+    {head, {5, 4, 23, 1}},
+    {head, {70, 8, 2100, 1200}},
+    {rescale, {.rows = 77}},
+};
+
+/* ---- sides ---- */
+
+static bool open_side(struct side *side, struct device *device, enum dtype dtype)
+{
+    const struct model_ops *ops = model_ops_of(device);
+    struct ops_limits limits = {.rows = 4096, .cols = 2056, .weight_rows = 4096, .positions = 256};
+    *side = (struct side){.dtype = dtype, .hash = 0xcbf29ce484222325u};
+    struct ops_context *context = &side->context;
+    context->ops = ops;
+    context->device = device;
+    context->compute = ops->compute(dtype);
+    struct span scratch;
+    size_t bytes = ops->scratch_bytes(&limits, context->compute);
+    if (!CHECK_OK(memory_alloc(&side->arena, ARENA_BYTES, MEMORY_WORKSPACE, device))) return false;
+    if (!CHECK_OK(memory_alloc(&scratch, bytes, MEMORY_WORKSPACE, device))) return false;
+    context->scratch = scratch.ptr;
+    if (ops->queued && !CHECK_OK(stream_open(&context->stream, device, "ops"))) return false;
+    return CHECK_OK(ops->open(context));
+}
+
+static void close_side(struct side *side)
+{
+    struct device *device = side->context.device;
+    side->context.ops->close(&side->context);
+    if (side->context.stream != NULL) stream_close(side->context.stream, device);
+    memory_free(&side->arena, MEMORY_WORKSPACE, device);
+}
+
+/* All tests in one dtype; the hash of what CUDA made. */
+static uint64_t run_dtype(struct device *host, struct device *cuda, enum dtype dtype)
+{
+    struct side expected, found;
+    if (!open_side(&expected, host, dtype) || !open_side(&found, cuda, dtype)) return 0;
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
+        struct sizes n = tests[i].sizes;
+        char text[96];
+        snprintf(
+            text, sizeof text, "(%zu, %zu, %zu, %zu)", n.rows, n.cols, n.out_cols, n.head_cols);
+        for (size_t shift = 0; shift < 2; shift++) {
+            expected.shift = found.shift = shift;
+            tests[i].run(&expected, n);
+            tests[i].run(&found, n);
+            compare(&found, &expected, text);
+            forget(&expected), forget(&found);
+        }
+    }
+    uint64_t hash = found.hash;
+    close_side(&expected), close_side(&found);
+    return hash;
+}
+
+static const char *device_of_test(void)
+{
+    const char *name = getenv("RINGZERO_TEST_DEVICE");
+    return name != NULL ? name : "cudasim";
+}
+
+/* In a process of its own: the simulator reads its settings once. */
+static int run_order(const char *order, uint64_t *hashes)
+{
+    setenv("CUDASIM_ORDER", order, 1);
+    struct device *host = NULL, *cuda = NULL;
+    if (!CHECK_OK(device_open(&host, "host"))) return 1;
+    if (!CHECK_OK(device_open(&cuda, device_of_test()))) return 1;
+    if (!CHECK(device_table(cuda, PLUGIN_MODEL) != NULL)) return 1;
+    const enum dtype dtypes[] = {DTYPE_FLOAT32, DTYPE_BFLOAT16, DTYPE_FLOAT16};
+    for (int i = 0; i < 3; i++) hashes[i] = run_dtype(host, cuda, dtypes[i]);
+    device_close(cuda);
+    device_close(host);
+    return test_result();
+}
+
+int main(void)
+{
+    if (device_known(device_of_test()) != STATUS_OK) return test_skip(status_text());
+    static const char *const orders[] = {"fwd", "rev", "rand:7"};
+    uint64_t(*hashes)[3] =
+        mmap(NULL, sizeof *hashes * 3, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (hashes == MAP_FAILED) abort();
+    int runs = strcmp(device_of_test(), "cudasim") == 0 ? 3 : 1;
+    for (int i = 0; i < runs; i++) {
+        pid_t child = fork();
+        if (child == 0) _exit(run_order(orders[i], hashes[i]));
+        int state = 0;
+        CHECK(waitpid(child, &state, 0) == child);
+        CHECK_MSG(WIFEXITED(state) && WEXITSTATUS(state) == 0, "threads in order %s", orders[i]);
+        for (int d = 0; d < 3; d++)
+            CHECK_MSG(hashes[i][d] == hashes[0][d], "dtype %d: threads in order %s gave other bits",
+                d, orders[i]);
+    }
+    return test_result();
+}
