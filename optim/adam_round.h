@@ -1,11 +1,13 @@
-/* adam_round: what the host and CUDA must compute alike: the bias corrections of a step, and stochastic rounding.
+/* adam_round: what the host and CUDA must compute alike: the bias corrections of a step, and
+ * stochastic rounding.
  *
- *   float32   s eeeeeeee mmmmmmm rrrrrrrrrrrrrrrr      r as a number of 2⁻¹⁶ is the chance to round away from zero:
- *   + random                     xxxxxxxxxxxxxxxx      the carry of adding 16 random bits
+ *   float32    s eeeeeeee mmmmmmm rrrrrrrrrrrrrrrr     r as a number of 2⁻¹⁶ is the chance to round
+ *   + random                      xxxxxxxxxxxxxxxx     away from zero: the carry of adding 16 bits
  *
- * The bits are a hash of a key, which is a hash of (seed, t), and of the element's index: no state, the same numbers
- * for the same step wherever ranges are cut and whoever computes them.
- * source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", section 5, for the mixing.
+ * The random bits are a hash of a key, which is a hash of (seed, t), and of the element's index: no
+ * state, and the same numbers for the same step wherever ranges are cut and whoever computes them.
+ * source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", section 5, for
+ * the mixing.
  */
 #ifndef OPTIM_ADAM_ROUND_H
 #define OPTIM_ADAM_ROUND_H
@@ -28,16 +30,22 @@ ADAM_FUNCTION uint64_t adam_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-static inline uint64_t adam_key(uint64_t seed, uint64_t t) { return adam_mix(adam_mix(seed) + t); }
+static inline uint64_t adam_key(uint64_t seed, uint64_t t)
+{
+    return adam_mix(adam_mix(seed) + t);
+}
 
-/* The bits of a bfloat16. An infinity or a NaN is no matter of chance: bits must be those of a number. */
+/* The bits of a bfloat16. bits: of a number; an infinity or a NaN is no matter of chance. */
 ADAM_FUNCTION uint16_t adam_round_bits(uint32_t bits, uint64_t key, uint64_t index)
 {
     uint32_t random = (uint32_t)(adam_mix(key + index * 0x9e3779b97f4a7c15u) >> 48);
     return (uint16_t)((bits + random) >> 16);
 }
 
-ADAM_FUNCTION bool adam_is_number(uint32_t bits) { return (bits & 0x7f800000u) != 0x7f800000u; }
+ADAM_FUNCTION bool adam_is_number(uint32_t bits)
+{
+    return (bits & 0x7f800000u) != 0x7f800000u;
+}
 
 /* Multiplied into a moment, 1/(1 − βᵗ). */
 static inline float adam_correction(float beta, uint64_t t)

@@ -11,11 +11,11 @@
 extern "C" {
 #endif
 
-/* Σ x² in double, in an order that depends on count alone: the same bits for the same numbers on every rank and
- * device. x (count): float32, bfloat16 or float16.
+/* Σ x² in double, in an order that depends on count alone: the same bits for the same numbers on
+ * every rank and device. x (count): float32, bfloat16 or float16.
  *
- * A piece is NORM_PIECE elements. Within one, element i goes to lane i mod NORM_LANES, and the lanes are folded in
- * halves; then the pieces are added in order. */
+ * A piece is NORM_PIECE elements. Within one, element i goes to lane i mod NORM_LANES, and the lanes
+ * are folded in halves; then the pieces are added in order. */
 #define NORM_LANES 256
 #define NORM_PIECE 8192
 double norm_sum_of_squares(const void *x, enum dtype dtype, size_t count);

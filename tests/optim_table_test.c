@@ -107,7 +107,8 @@ static void test_lent_alone(size_t count, enum dtype lent)
         update.gradient_scale, 0.0f, update.t, &update.config);
     numbers_narrow(expected->lent, expected->w, lent, count);
     memcpy(found->w, expected->w, sizeof found->w); /* which the table has not seen */
-    CHECK_MSG(memcmp(found, expected, sizeof *found) == 0, "%zu of %s alone", count, dtype_name(lent));
+    CHECK_MSG(
+        memcmp(found, expected, sizeof *found) == 0, "%zu of %s alone", count, dtype_name(lent));
     free(found), free(expected);
 }
 
