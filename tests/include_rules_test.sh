@@ -15,7 +15,7 @@ may() {
   local folder=$1 allowed=" $2 " file target
   while IFS=: read -r file target; do
     case $allowed in *" ${target%%/*} "*) ;; *) complain "$file includes $target; $folder may include only: $2" ;; esac
-  done < <(grep -HoE '^ *# *include *"[^"]+"' "$folder"/*.[ch] | sed -E 's/# *include *"([^"]+)"/\1/; s/: */:/')
+  done < <(grep -HoE '^ *# *include *"[^"]+"' $(ls "$folder"/*.{c,h,cu,cuh} 2>/dev/null) | sed -E 's/# *include *"([^"]+)"/\1/; s/: */:/')
 }
 may verbs "verbs"
 may ring "verbs ring"
