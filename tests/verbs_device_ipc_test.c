@@ -107,7 +107,7 @@ static void check_refusals(void)
 int main(void)
 {
     bool processes = true, threads = false;
-    if (device_known("cudasim") != STATUS_OK) return test_skip(status_text());
+    if (!test_has_device("cudasim")) return test_skip("the simulator");
     CHECK(ranks_as_processes(2, PATIENCE, share_body, &processes, -1) == 0);
     ranks_as_threads(2, PATIENCE, share_body, &threads);
     check_refusals();

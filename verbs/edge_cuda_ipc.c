@@ -68,7 +68,7 @@ struct cuda_edge {
 /* ---- slots that outlive their edge ---- */
 
 struct lingering {
-    struct lingering *next;
+    struct lingering *after;
     struct span slots;
     struct segment segment;
     int64_t peer_pid;
@@ -117,10 +117,10 @@ static int sweep(struct lingerers *lingerers)
     for (struct lingering **link = &lingerers->list; *link != NULL;) {
         struct lingering *lingering = *link;
         if (is_let_go(lingering)) {
-            *link = lingering->next;
+            *link = lingering->after;
             lingering_free(lingering, lingerers->device);
         } else {
-            link = &lingering->next;
+            link = &lingering->after;
             left++;
         }
     }
@@ -135,14 +135,14 @@ static void lingerers_close(struct device_companion *companion)
     struct timespec moment = {0, 1000000};
     while (sweep(lingerers) > 0 && clock_ns() < deadline) nanosleep(&moment, NULL);
     for (struct lingering *lingering = lingerers->list; lingering != NULL;) {
-        struct lingering *next = lingering->next;
+        struct lingering *after = lingering->after;
         LOG_WARN("cuda_ipc",
             "rank %d still has %zu bytes of this rank's memory open after %d ms; expected it to "
             "close its edges: "
             "they are freed all the same",
             lingering->peer, lingering->slots.bytes, LINGER_DEADLINE_MS);
         lingering_free(lingering, lingerers->device);
-        lingering = next;
+        lingering = after;
     }
     pthread_mutex_destroy(&lingerers->lock);
     free(lingerers);
@@ -185,7 +185,7 @@ static void slots_linger(struct edge *edge, int64_t peer_pid)
     cuda->slots = (struct span){0};
     cuda->segment = (struct segment){.fd = -1};
     pthread_mutex_lock(&lingerers->lock);
-    lingering->next = lingerers->list;
+    lingering->after = lingerers->list;
     lingerers->list = lingering;
     pthread_mutex_unlock(&lingerers->lock);
     (void)sweep(lingerers);

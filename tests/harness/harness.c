@@ -74,6 +74,18 @@ bool test_takes(const char *name)
     return named != NULL ? CHECK_MSG(there, "transport %s is not there", name) : there;
 }
 
+bool test_has_device(const char *name)
+{
+#ifdef __SANITIZE_THREAD__
+    printf("no %s under ThreadSanitizer\n", name);
+    return false;
+#else
+    if (device_known(name) == STATUS_OK) return true;
+    printf("no %s: %s\n", name, status_text());
+    return false;
+#endif
+}
+
 struct rank_thread {
     struct bootstrap_config config;
     rank_body body;

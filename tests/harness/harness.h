@@ -33,6 +33,10 @@ int test_skip(const char *why);
  * it is one of them, and then not being there is a failure. Any other name, or NULL (a transport of the test's own): unless the variable is set. */
 bool test_takes(const char *transport);
 
+/* Whether a device that a module brings ("cuda", "cudasim") can be tested: if not, says why. Never under ThreadSanitizer, which refuses its
+ * suppressions once a library is loaded, and does not follow a fork() of a process with threads, as the simulator does. */
+bool test_has_device(const char *name);
+
 /* The same program can be run on two hosts at once, each of which runs a part of every job's ranks: RINGZERO_TEST_HOST="SELF/HOSTS ADDRESS PORT" makes
  * it run the ranks r with r mod HOSTS == SELF; rank 0 is on host 0, at that address, and each job has a port of its own from PORT on. */
 
