@@ -17,6 +17,7 @@ enum key {
     KEY_STAGE,
     KEY_SHARD_GROUP,
     KEY_GATHER,
+    KEY_OFFLOAD,
     KEY_UNSHARDED_ACCUMULATION,
     KEY_CHECKPOINT_ACTIVATIONS,
     KEY_BUCKET_BYTES,
@@ -77,6 +78,9 @@ static error_t parse_stage(int key, char *text, struct plan_options *plan)
     case KEY_SHARD_GROUP: train->shard_group = take_count(text, "--shard-group", common); return 0;
     case KEY_GATHER:
         train->broadcast_gather = take_word(text, "--gather", "all_gather", "broadcast", common);
+        return 0;
+    case KEY_OFFLOAD:
+        train->offload_optimizer = take_word(text, "--offload", "none", "optimizer", common);
         return 0;
     case KEY_UNSHARDED_ACCUMULATION: train->unsharded_accumulation = true; return 0;
     case KEY_CHECKPOINT_ACTIVATIONS:
@@ -151,6 +155,8 @@ static const struct argp_option own_options[] = {
         "stages 2 and 3: keep gradients whole, reduce once a step", 4},
     {"gather", KEY_GATHER, "HOW", 0,
         "stage 3: by all_gather (the default), or by broadcast from each owner", 4},
+    {"offload", KEY_OFFLOAD, "WHAT", 0,
+        "none (the default), or optimizer: in host memory, beside the sum and --memory", 4},
     {"bucket-bytes", KEY_BUCKET_BYTES, "BYTES", 0,
         "of gradient, that travel at once (4M); suffixes K, M, G", 4},
     {"dtype", KEY_DTYPE, "DTYPE", 0, "of weights: float32 (the default), bfloat16 or float16", 5},

@@ -90,7 +90,9 @@ static void print_held(const struct table *table)
     for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++) {
         char label[48];
         snprintf(label, sizeof label, "%s%s", memory_tag_name((enum memory_tag)tag),
-            tag == MEMORY_COMMUNICATION ? " (about)" : "");
+            tag == MEMORY_COMMUNICATION ? " (about)"
+            : tag == MEMORY_OFFLOADED   ? " (of the host, not summed)"
+                                        : "");
         print_bytes(label, table, held, tag);
     }
     print_bytes("sum", table, held_sum, 0);
@@ -262,12 +264,13 @@ static void json_run(
     fprintf(json,
         "{\"model\":\"%s\",\"layers\":%d,\"heads\":%d,\"channels\":%d,\"vocab\":%d,\"positions\":"
         "%d,\"ranks\":%d,\"stage\":%d,\"shard_group\":%d,\"dtype\":\"%s\",\"gradient_dtype\":\"%s\","
-        "\"batch\":%d,\"seq\":%d,\"accumulate\":%d,\"checkpoint_activations\":\"%s\"",
+        "\"batch\":%d,\"seq\":%d,\"accumulate\":%d,\"checkpoint_activations\":\"%s\","
+        "\"offload\":\"%s\"",
         options->model, model->layers, model->heads, model->channels, model->vocab, model->max_t,
         nranks, column->stage, train->shard_group > 0 ? train->shard_group : nranks,
         dtype_name(train->dtype), dtype_name(train->gradient_dtype), train->batch,
         train->seq > 0 ? train->seq : model->max_t, train->accumulate,
-        train->recompute ? "full" : "none");
+        train->recompute ? "full" : "none", train->offload_optimizer ? "optimizer" : "none");
 }
 
 static void json_held(FILE *json, const struct forecast *forecast)

@@ -35,6 +35,7 @@ enum key {
     KEY_SHARD_GROUP,
     KEY_CHECKPOINT_ACTIVATIONS,
     KEY_GATHER,
+    KEY_OFFLOAD,
     KEY_UNSHARDED_ACCUMULATION,
     KEY_DTYPE,
     KEY_GRADIENT_DTYPE,
@@ -122,6 +123,9 @@ static error_t parse_stage(int key, char *text, struct train_options *train)
         return 0;
     case KEY_GATHER:
         config->broadcast_gather = take_word(text, "--gather", "all_gather", "broadcast", common);
+        return 0;
+    case KEY_OFFLOAD:
+        config->offload_optimizer = take_word(text, "--offload", "none", "optimizer", common);
         return 0;
     case KEY_UNSHARDED_ACCUMULATION: config->unsharded_accumulation = true; return 0;
     case KEY_BUCKET_BYTES:
@@ -264,6 +268,8 @@ static const struct argp_option options[] = {
         "stages 2 and 3 with --accumulate: keep gradients whole, reduce once a step", 5},
     {"gather", KEY_GATHER, "HOW", 0,
         "stage 3: weights come by all_gather (the default), or by broadcast from each owner", 5},
+    {"offload", KEY_OFFLOAD, "WHAT", 0,
+        "none (the default), or optimizer: master weights and moments in host memory, AdamW there", 5},
     {"checkpoint-activations", KEY_CHECKPOINT_ACTIVATIONS, "WHAT", 0,
         "none (the default), or full: keep only the input of each block, compute the rest again", 5},
     {"bucket-bytes", KEY_BUCKET_BYTES, "BYTES", 0,

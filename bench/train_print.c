@@ -32,12 +32,16 @@ static void print_held(const struct train_start *start)
     uint64_t total = 0;
     printf("# holds ");
     for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++) {
+        if (tag == MEMORY_OFFLOADED) continue;
         total += start->held_bytes[tag];
         if (start->held_bytes[tag] > 0)
             printf(" %s %.2f,", memory_tag_name((enum memory_tag)tag),
                 (double)start->held_bytes[tag] * 0x1p-20);
     }
-    printf(" together %.2f MiB a rank, and what the ring needs\n", (double)total * 0x1p-20);
+    printf(" together %.2f MiB a rank, and what the ring needs", (double)total * 0x1p-20);
+    if (start->held_bytes[MEMORY_OFFLOADED] > 0)
+        printf("; %.2f in host memory", (double)start->held_bytes[MEMORY_OFFLOADED] * 0x1p-20);
+    putchar('\n');
 }
 
 static void print_dtypes(const struct train_printer *printer)

@@ -112,7 +112,8 @@ static uint64_t predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct table
         held[MEMORY_COMMUNICATION] =
             forecast_communication_bytes(config->nranks, tables->config.shard_group);
     uint64_t sum = 0;
-    for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++) sum += held[tag];
+    for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++)
+        if (tag != MEMORY_OFFLOADED) sum += held[tag]; /* which is of another memory */
     return sum;
 }
 
@@ -120,6 +121,7 @@ static double formula_held(const struct stage_config *stage)
 {
     struct stage_keeps keeps = stage_keeps(stage);
     double optimizer = stage->dtype == DTYPE_FLOAT32 ? 8.0 : 12.0; /* K */
+    if (stage->offload_optimizer) optimizer = 0.0;
     double n = stage->layout->nranks, elements = (double)stage->params->elements;
     double all = (double)dtype_bytes(stage->dtype) / (keeps.weights == KEEP_SHARD ? n : 1.0);
     all += (double)dtype_bytes(stage->gradient_dtype) / (keeps.gradients == KEEP_SHARD ? n : 1.0);

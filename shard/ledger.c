@@ -74,6 +74,16 @@ void ledger_predict(uint64_t sent[COLLECTIVE_COUNT], const struct ledger_events 
 
 /* ---- */
 
+/* What is held of the device's memory, and what is offloaded from it. */
+static struct memory_account ledger_account(struct device *device)
+{
+    struct memory_account account = memory_account_read(device);
+    struct memory_account beside = memory_account_read_beside(device);
+    account.now[MEMORY_OFFLOADED] = beside.now[MEMORY_OFFLOADED];
+    account.peak[MEMORY_OFFLOADED] = beside.peak[MEMORY_OFFLOADED];
+    return account;
+}
+
 /* Tags that others than stage and model use too have no prediction. */
 static const uint64_t *predicted_held(
     enum memory_tag tag, const struct stage_prediction *stage, const struct gpt2_memory *memory)
@@ -92,7 +102,7 @@ void ledger_read(struct ledger *ledger, const struct ledger_events *events,
     const struct stage *stage)
 {
     const struct stage_config *config = &stage->config;
-    struct memory_account account = memory_account_read(config->device);
+    struct memory_account account = ledger_account(config->device);
     struct ledger_traffic now = ledger_traffic(stage);
     struct stage_prediction predicted;
     uint64_t sent[COLLECTIVE_COUNT];
@@ -192,7 +202,7 @@ enum status ledger_agree(struct ledger *ledger, struct bootstrap *bootstrap)
 void ledger_read_step(struct ledger_step *step, const struct ledger_events *before,
     const struct ledger_events *now, const struct ledger_traffic *start, const struct stage *stage)
 {
-    struct memory_account account = memory_account_read(stage->config.device);
+    struct memory_account account = ledger_account(stage->config.device);
     struct ledger_traffic end = ledger_traffic(stage);
     const struct ledger_events events = {
         .steps = now->steps - before->steps,

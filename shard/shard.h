@@ -10,7 +10,7 @@
  * The loss is the mean over the valid tokens of the global batch: of all ranks and all
  * micro-batches of a step.
  * Invariants: I1 (all ranks hold the same weights), I3 (the same bits in all stages, and whatever
- * bucket_bytes, overlap, recompute and broadcast_gather), I4 (the ledger), I5.
+ * bucket_bytes, overlap, recompute, broadcast_gather and offload_optimizer), I4 (the ledger), I5.
  */
 #ifndef SHARD_SHARD_H
 #define SHARD_SHARD_H
@@ -56,6 +56,7 @@ struct train_config {
     bool recompute;            /* activation checkpointing of whole blocks */
     bool unsharded_accumulation; /* stages 2, 3: gradients are kept whole until a step's last reduction */
     bool broadcast_gather;     /* stage 3: units are gathered by broadcasts of their owners */
+    bool offload_optimizer;    /* master weights and moments in host memory, and AdamW there */
     size_t bucket_bytes;       /* bucket.h */
     bool overlap;              /* reductions and gathers run beside computation */
     uint64_t memory_limit_bytes; /* that a rank may hold, of all tags together (device_limit()); 0: none */

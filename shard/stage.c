@@ -1,4 +1,4 @@
-/* stage: what all stages share: what is kept, the stream, the norm, AdamW, and the predictions. */
+/* stage: what all stages share: what is kept, the streams, the norm, and the predictions. */
 #include "shard/stage.h"
 
 #include <assert.h>
@@ -69,37 +69,35 @@ struct span stage_owned(
         owned.count * dtype_bytes(dtype));
 }
 
-/* What the optimizer keeps of a unit: real elements. */
-static struct layout_range kept_range(int unit, const struct stage *stage)
+struct layout_range stage_kept_range(int unit, const struct stage *stage)
 {
     const struct layout *layout = stage->config.layout;
     if (stage->keeps.optimizer == KEEP_SHARD) return layout_owned(layout, unit, stage->config.rank);
     return (struct layout_range){0, layout->unit[unit].elements};
 }
 
-/* A flat array at what the optimizer keeps. */
-static struct span kept_at(
+struct span stage_kept(
     struct span flat, enum keep keep, enum dtype dtype, int unit, const struct stage *stage)
 {
     if (stage->keeps.optimizer == KEEP_SHARD) return stage_owned(flat, keep, dtype, unit, stage);
     return stage_unit(flat, keep, dtype, unit, stage);
 }
 
-static bool has_master(const struct stage_config *config)
+bool stage_has_master(const struct stage_config *config)
 {
-    return config->dtype != DTYPE_FLOAT32;
+    return config->dtype != DTYPE_FLOAT32 || config->offload_optimizer;
 }
 
 struct stage_part stage_part(const struct stage *stage, int unit, enum stage_state state)
 {
-    struct layout_range range = kept_range(unit, stage);
+    struct layout_range range = stage_kept_range(unit, stage);
     const struct span flat[STAGE_STATE_COUNT] = {
-        [STAGE_WEIGHTS] = has_master(&stage->config) ? stage->master : stage->weights,
+        [STAGE_WEIGHTS] = stage_has_master(&stage->config) ? stage->master : stage->weights,
         [STAGE_M] = stage->m,
         [STAGE_V] = stage->v};
-    bool lent = state == STAGE_WEIGHTS && !has_master(&stage->config);
+    bool lent = state == STAGE_WEIGHTS && !stage_has_master(&stage->config);
     enum keep keep = lent ? stage->keeps.weights : stage->keeps.optimizer;
-    struct span values = kept_at(flat[state], keep, DTYPE_FLOAT32, unit, stage);
+    struct span values = stage_kept(flat[state], keep, DTYPE_FLOAT32, unit, stage);
     return (struct stage_part){values, range.begin, range.count};
 }
 
@@ -133,6 +131,19 @@ static uint64_t kept_bytes(enum keep keep, enum dtype dtype, const struct stage_
     return elements * dtype_bytes(dtype);
 }
 
+static enum memory_tag optimizer_tag(const struct stage_config *config)
+{
+    return config->offload_optimizer ? MEMORY_OFFLOADED : MEMORY_OPTIMIZER;
+}
+
+static enum status open_optimizer(
+    struct span *flat, uint64_t bytes, const struct stage_config *config)
+{
+    enum memory_kind kind =
+        config->offload_optimizer ? MEMORY_HOST_PINNED : device_kind(config->device);
+    return memory_alloc_kind(flat, bytes, kind, optimizer_tag(config), config->device);
+}
+
 static enum status open_kept(struct stage *stage)
 {
     const struct stage_config *config = &stage->config;
@@ -143,10 +154,9 @@ static enum status open_kept(struct stage *stage)
     TRY(memory_alloc(&stage->gradients,
         kept_bytes(keeps->gradients, config->gradient_dtype, config), MEMORY_GRADIENTS,
         config->device));
-    if (has_master(config))
-        TRY(memory_alloc(&stage->master, optimizer, MEMORY_OPTIMIZER, config->device));
-    TRY(memory_alloc(&stage->m, optimizer, MEMORY_OPTIMIZER, config->device));
-    return memory_alloc(&stage->v, optimizer, MEMORY_OPTIMIZER, config->device);
+    if (stage_has_master(config)) TRY(open_optimizer(&stage->master, optimizer, config));
+    TRY(open_optimizer(&stage->m, optimizer, config));
+    return open_optimizer(&stage->v, optimizer, config);
 }
 
 /* The table, its stream where it has one, and what it needs. */
@@ -230,6 +240,7 @@ enum status stage_open(struct stage **out, const struct stage_config *config)
     TRY_GOTO(open_events(stage));
     TRY_GOTO(gradients_open(stage));
     TRY_GOTO(gather_open(stage));
+    TRY_GOTO(update_open(stage));
     TRY_GOTO(initialize(stage));
     *out = stage;
     return STATUS_OK;
@@ -245,6 +256,7 @@ void stage_close(struct stage *stage)
     stream_close(stage->compute, device); /* first: what is queued still looks at the memory */
     stream_close(stage->stream, device);
     close_adam(stage);
+    update_close(stage);
     gather_close(stage);
     gradients_close(stage);
     for (int u = 0; stage->published != NULL && u < stage->config.layout->unit_count; u++)
@@ -252,9 +264,10 @@ void stage_close(struct stage *stage)
     free(stage->published);
     memory_free(&stage->weights, MEMORY_WEIGHTS, device);
     memory_free(&stage->gradients, MEMORY_GRADIENTS, device);
-    memory_free(&stage->master, MEMORY_OPTIMIZER, device);
-    memory_free(&stage->m, MEMORY_OPTIMIZER, device);
-    memory_free(&stage->v, MEMORY_OPTIMIZER, device);
+    enum memory_tag tag = optimizer_tag(&stage->config);
+    memory_free(&stage->master, tag, device);
+    memory_free(&stage->m, tag, device);
+    memory_free(&stage->v, tag, device);
     free(stage);
 }
 
@@ -369,73 +382,6 @@ enum status stage_await_weights(int unit, struct stage *stage)
     return stage_compute_waits(stage->published[unit], stage);
 }
 
-/* ---- AdamW ---- */
-
-/* Elements of what the optimizer keeps of a unit, from `begin` of them on. */
-static struct adam_range range_at(size_t begin, size_t count, int unit, const struct stage *stage)
-{
-    const struct stage_config *config = &stage->config;
-    const struct stage_keeps *keeps = &stage->keeps;
-    const char *gradients =
-        kept_at(stage->gradients, keeps->gradients, config->gradient_dtype, unit, stage).ptr;
-    char *lent = kept_at(stage->weights, keeps->weights, config->dtype, unit, stage).ptr;
-    return (struct adam_range){
-        .weights = (float *)stage_part(stage, unit, STAGE_WEIGHTS).values.ptr + begin,
-        .m = (float *)stage_part(stage, unit, STAGE_M).values.ptr + begin,
-        .v = (float *)stage_part(stage, unit, STAGE_V).values.ptr + begin,
-        .gradients = gradients + begin * dtype_bytes(config->gradient_dtype),
-        .gradients_dtype = config->gradient_dtype,
-        .lent = has_master(config) ? lent + begin * dtype_bytes(config->dtype) : NULL,
-        .lent_dtype = config->dtype,
-        .count = count,
-    };
-}
-
-/* Tensor by tensor, since only matrices decay. */
-static void update_unit(int unit, const struct stage_step *step, const struct stage *stage)
-{
-    const struct params *params = stage->config.params;
-    struct layout_range kept = kept_range(unit, stage);
-    for (int i = 0; i < params->param_count; i++) {
-        const struct param *param = &params->param[i];
-        size_t first = param->offset, last = param->offset + param->rows * param->cols;
-        size_t end = kept.begin + kept.count;
-        if (param->unit != unit || first >= end || last <= kept.begin) continue;
-        first = first > kept.begin ? first : kept.begin;
-        last = last < end ? last : end;
-        struct adam_range range = range_at(first - kept.begin, last - first, unit, stage);
-        const struct adam_update update = {
-            .lr = step->lr,
-            .gradient_scale = step->gradient_scale,
-            .decay = param->decays ? stage->config.adam.weight_decay : 0.0f,
-            .t = step->t,
-            .config = stage->config.adam,
-        };
-        stage->adam.ops->step(&range, &update, &stage->adam);
-    }
-}
-
-enum status stage_update(struct stage *stage, const struct stage_step *step)
-{
-    for (int u = 0; u < stage->config.layout->unit_count; u++) {
-        update_unit(u, step, stage);
-        TRY(stage->config.ops->publish(stage, u));
-    }
-    return STATUS_OK;
-}
-
-enum status stage_publish(struct stage *stage)
-{
-    for (int u = 0; u < stage->config.layout->unit_count; u++) {
-        struct adam_range range = range_at(0, kept_range(u, stage).count, u, stage);
-        if (range.lent != NULL)
-            stage->adam.ops->narrow(
-                range.lent, range.weights, range.lent_dtype, range.count, &stage->adam);
-        TRY(stage->config.ops->publish(stage, u));
-    }
-    return stage_settle(stage);
-}
-
 /* ---- predictions ---- */
 
 void stage_predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct stage_config *config)
@@ -443,9 +389,10 @@ void stage_predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct stage_conf
     struct stage_keeps keeps = stage_keeps(config);
     held[MEMORY_WEIGHTS] = kept_bytes(keeps.weights, config->dtype, config);
     held[MEMORY_GRADIENTS] = kept_bytes(keeps.gradients, config->gradient_dtype, config);
-    held[MEMORY_OPTIMIZER] =
-        (has_master(config) ? 3 : 2) * kept_bytes(keeps.optimizer, DTYPE_FLOAT32, config) +
-        adam_ops_of(config->device)->scratch_bytes;
+    held[MEMORY_OPTIMIZER] = adam_ops_of(config->device)->scratch_bytes;
+    held[MEMORY_OFFLOADED] = update_predict_bytes(config);
+    held[optimizer_tag(config)] +=
+        (stage_has_master(config) ? 3 : 2) * kept_bytes(keeps.optimizer, DTYPE_FLOAT32, config);
     held[MEMORY_GATHERED] = gradients_predict_bytes(config) + gather_predict_bytes(config);
 }
 

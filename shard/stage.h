@@ -39,6 +39,7 @@
 #include "shard/gather.h"
 #include "shard/gradients.h"
 #include "shard/layout.h"
+#include "shard/update.h"
 
 struct stage;
 
@@ -96,6 +97,7 @@ struct stage_config {
     bool overlap;                /* false: every operation is waited for where it is queued */
     bool unsharded_accumulation; /* gradients are kept whole; only the last micro-batch's pass reduces */
     bool broadcast_gather;       /* stage 3: a unit is gathered by its owners' broadcasts */
+    bool offload_optimizer;      /* master weights and moments are in host memory, and AdamW there */
     uint64_t seed;
 };
 
@@ -110,7 +112,8 @@ struct stage {
     struct span squares;           /* a double per unit, on the host */
     struct span weights;           /* of config.dtype, as much as keeps says */
     struct span gradients;         /* of config.gradient_dtype */
-    struct span master, m, v;      /* float32; master is empty when weights are float32 themselves */
+    struct span master, m, v;      /* float32; master is empty where weights are it themselves */
+    struct update_pieces pieces;   /* of an offloaded optimizer */
     struct gradients lent;         /* gradient buffers */
     struct gather gather;          /* gathered units: stage 3 */
     struct event **published;      /* [unit_count], recorded after a unit's all-gather: stages 1, 2 */
@@ -186,7 +189,7 @@ enum stage_moment {
 };
 
 struct stage_prediction {
-    uint64_t held_bytes[MEMORY_TAG_COUNT]; /* weights, gradients, optimizer, gathered */
+    uint64_t held_bytes[MEMORY_TAG_COUNT]; /* weights, gradients, optimizer, offloaded, gathered */
     uint64_t sent_bytes[MOMENT_COUNT][COLLECTIVE_COUNT]; /* by this rank */
 };
 
@@ -210,6 +213,14 @@ struct span stage_unit(
 /* Of it, the real elements that this rank owns. */
 struct span stage_owned(
     struct span flat, enum keep keep, enum dtype dtype, int unit, const struct stage *stage);
+
+/* What the optimizer keeps of a unit, real elements, and a flat array there. */
+struct layout_range stage_kept_range(int unit, const struct stage *stage);
+struct span stage_kept(
+    struct span flat, enum keep keep, enum dtype dtype, int unit, const struct stage *stage);
+
+/* Whether the optimizer has float32 weights of its own. */
+bool stage_has_master(const struct stage_config *config);
 
 /* How units of the weights' dtype travel. */
 struct bucket stage_bucket(const struct stage_config *config);

@@ -165,6 +165,7 @@ struct stage_config train_stage_config(const struct train_config *config,
         .overlap = config->overlap,
         .unsharded_accumulation = config->unsharded_accumulation,
         .broadcast_gather = config->broadcast_gather,
+        .offload_optimizer = config->offload_optimizer,
         .seed = config->seed,
     };
 }
@@ -223,6 +224,7 @@ int train_values(
         {{"recompute", config->recompute, NULL}, VALUE_ORDER},
         {{"unsharded_accumulation", config->unsharded_accumulation, NULL}, VALUE_ORDER},
         {{"broadcast_gather", config->broadcast_gather, NULL}, VALUE_ORDER},
+        {{"offload_optimizer", config->offload_optimizer, NULL}, VALUE_ORDER},
         {{"overlap", config->overlap, NULL}, VALUE_ORDER},
         {{"step_ledger", config->step_ledger, NULL}, VALUE_ORDER},
         {{"stop_at", (double)config->stop_at, NULL}, VALUE_ORDER},

@@ -18,6 +18,7 @@ static const char *const tag_names[MEMORY_TAG_COUNT] = {
     [MEMORY_WEIGHTS] = "weights",
     [MEMORY_GRADIENTS] = "gradients",
     [MEMORY_OPTIMIZER] = "optimizer",
+    [MEMORY_OFFLOADED] = "offloaded",
     [MEMORY_ACTIVATIONS] = "activations",
     [MEMORY_CHECKPOINTS] = "checkpoints",
     [MEMORY_GATHERED] = "gathered",
@@ -203,15 +204,16 @@ void memory_count(struct device *device, enum memory_tag tag, int64_t bytes)
     else count(&device->beside, tag, bytes);
 }
 
-/* Whether memory of the kind is counted beside the device's own, where no limit is. */
-static bool is_beside(enum memory_kind kind, const struct device *device)
+/* Whether memory is counted beside the device's own, where no limit is. */
+static bool is_beside(enum memory_kind kind, enum memory_tag tag, const struct device *device)
 {
-    return kind == MEMORY_HOST_PINNED && device->ops->kind == MEMORY_CUDA;
+    return (kind == MEMORY_HOST_PINNED && device->ops->kind == MEMORY_CUDA) ||
+           tag == MEMORY_OFFLOADED;
 }
 
 static void uncount(enum memory_kind kind, enum memory_tag tag, size_t bytes, struct device *device)
 {
-    if (is_beside(kind, device)) count(&device->beside, tag, -(int64_t)bytes);
+    if (is_beside(kind, tag, device)) count(&device->beside, tag, -(int64_t)bytes);
     else device_count(device, tag, -(int64_t)bytes);
 }
 
@@ -236,7 +238,7 @@ enum status memory_alloc_kind(struct span *span, size_t bytes, enum memory_kind 
             memory_kind_name(kind), device->ops->name, memory_kind_name(device->ops->kind),
             memory_kind_name(MEMORY_HOST_PINNED));
     if (bytes == 0) return STATUS_OK;
-    if (is_beside(kind, device)) count(&device->beside, tag, (int64_t)bytes);
+    if (is_beside(kind, tag, device)) count(&device->beside, tag, (int64_t)bytes);
     else TRY(reserve_own(device, tag, bytes));
     span->bytes = bytes;
     enum status status = allocate(span, tag, device);

@@ -59,6 +59,7 @@ enum memory_tag {
     MEMORY_WEIGHTS,
     MEMORY_GRADIENTS,
     MEMORY_OPTIMIZER,
+    MEMORY_OFFLOADED, /* in host memory instead: counted beside the device's own, on the host too */
     MEMORY_ACTIVATIONS,
     MEMORY_CHECKPOINTS,
     MEMORY_GATHERED, /* whole units on the way: for a use, or gradients until they are reduced */

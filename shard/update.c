@@ -1,0 +1,220 @@
+/* update: see update.h. */
+#include "shard/update.h"
+
+#include <assert.h>
+
+#include "shard/stage.h"
+
+#define PIECE_ELEMENTS ((size_t)256 << 10)
+
+/* ---- tensor by tensor ---- */
+
+/* Elements of what the optimizer keeps of a unit, from `begin` of them on. */
+static struct adam_range range_at(size_t begin, size_t count, int unit, const struct stage *stage)
+{
+    const struct stage_config *config = &stage->config;
+    const struct stage_keeps *keeps = &stage->keeps;
+    const char *gradients =
+        stage_kept(stage->gradients, keeps->gradients, config->gradient_dtype, unit, stage).ptr;
+    char *lent = stage_kept(stage->weights, keeps->weights, config->dtype, unit, stage).ptr;
+    return (struct adam_range){
+        .weights = (float *)stage_part(stage, unit, STAGE_WEIGHTS).values.ptr + begin,
+        .m = (float *)stage_part(stage, unit, STAGE_M).values.ptr + begin,
+        .v = (float *)stage_part(stage, unit, STAGE_V).values.ptr + begin,
+        .gradients = gradients + begin * dtype_bytes(config->gradient_dtype),
+        .gradients_dtype = config->gradient_dtype,
+        .lent = config->dtype != DTYPE_FLOAT32 ? lent + begin * dtype_bytes(config->dtype) : NULL,
+        .lent_dtype = config->dtype,
+        .count = count,
+    };
+}
+
+static struct adam_range range_part(const struct adam_range *range, size_t begin, size_t count)
+{
+    struct adam_range part = *range;
+    part.weights += begin;
+    part.m += begin;
+    part.v += begin;
+    part.gradients = (const char *)range->gradients + begin * dtype_bytes(range->gradients_dtype);
+    if (range->lent != NULL)
+        part.lent = (char *)range->lent + begin * dtype_bytes(range->lent_dtype);
+    part.count = count;
+    return part;
+}
+
+/* Steps a range, which begins at element `begin` of the unit: tensor by tensor, since only matrices
+ * decay. */
+static void step_range(const struct adam_range *range, size_t begin, int unit,
+    const struct stage_step *step, const struct stage_config *config,
+    const struct adam_context *context)
+{
+    const struct params *params = config->params;
+    size_t end = begin + range->count;
+    for (int i = 0; i < params->param_count; i++) {
+        const struct param *param = &params->param[i];
+        size_t first = param->offset, last = param->offset + param->rows * param->cols;
+        if (param->unit != unit || first >= end || last <= begin) continue;
+        first = first > begin ? first : begin;
+        last = last < end ? last : end;
+        struct adam_range part = range_part(range, first - begin, last - first);
+        const struct adam_update update = {
+            .lr = step->lr,
+            .gradient_scale = step->gradient_scale,
+            .decay = param->decays ? config->adam.weight_decay : 0.0f,
+            .t = step->t,
+            .config = config->adam,
+        };
+        context->ops->step(&part, &update, context);
+    }
+}
+
+/* ---- on the device ---- */
+
+static void update_on_device(int unit, const struct stage_step *step, const struct stage *stage)
+{
+    struct layout_range kept = stage_kept_range(unit, stage);
+    struct adam_range range = range_at(0, kept.count, unit, stage);
+    if (step != NULL) step_range(&range, kept.begin, unit, step, &stage->config, &stage->adam);
+    else if (range.lent != NULL)
+        stage->adam.ops->narrow(
+            range.lent, range.weights, range.lent_dtype, range.count, &stage->adam);
+}
+
+/* ---- offloaded ---- */
+
+static size_t lent_bytes(const struct stage_config *config)
+{
+    return config->dtype != DTYPE_FLOAT32 ? PIECE_ELEMENTS * dtype_bytes(config->dtype) : 0;
+}
+
+uint64_t update_predict_bytes(const struct stage_config *config)
+{
+    if (!config->offload_optimizer) return 0;
+    return 2 * (PIECE_ELEMENTS * dtype_bytes(config->gradient_dtype) + lent_bytes(config));
+}
+
+enum status update_open(struct stage *stage)
+{
+    const struct stage_config *config = &stage->config;
+    struct device *device = config->device;
+    struct update_pieces *pieces = &stage->pieces;
+    size_t bytes = PIECE_ELEMENTS * dtype_bytes(config->gradient_dtype);
+    for (int i = 0; i < 2 && config->offload_optimizer; i++) {
+        TRY(memory_alloc_kind(
+            &pieces->gradients[i], bytes, MEMORY_HOST_PINNED, MEMORY_OFFLOADED, device));
+        TRY(memory_alloc_kind(
+            &pieces->lent[i], lent_bytes(config), MEMORY_HOST_PINNED, MEMORY_OFFLOADED, device));
+        TRY(event_open(&pieces->down[i], device));
+        TRY(event_open(&pieces->up[i], device));
+    }
+    return STATUS_OK;
+}
+
+void update_close(struct stage *stage)
+{
+    struct device *device = stage->config.device;
+    for (int i = 0; i < 2; i++) {
+        memory_free(&stage->pieces.gradients[i], MEMORY_OFFLOADED, device);
+        memory_free(&stage->pieces.lent[i], MEMORY_OFFLOADED, device);
+        event_close(stage->pieces.down[i], device);
+        event_close(stage->pieces.up[i], device);
+    }
+}
+
+/* Copies on the stream that computes; where the caller's thread does, at once. */
+static enum status copy(
+    struct span to, struct span from, struct event *done, const struct stage *stage)
+{
+    TRY(span_copy(to, from, stage->compute, stage->config.device));
+    if (stage->compute == NULL) return STATUS_OK;
+    return event_record(done, stage->compute, stage->config.device);
+}
+
+static size_t piece_count(size_t begin, int unit, const struct stage *stage)
+{
+    size_t rest = stage_kept_range(unit, stage).count - begin;
+    return rest < PIECE_ELEMENTS ? rest : PIECE_ELEMENTS;
+}
+
+/* Elements from `begin` on of a flat array at what is kept of the unit: one piece. */
+static struct span piece_of(struct span flat, enum keep keep, enum dtype dtype, size_t begin,
+    int unit, const struct stage *stage)
+{
+    size_t element = dtype_bytes(dtype);
+    return span_part(stage_kept(flat, keep, dtype, unit, stage), begin * element,
+        piece_count(begin, unit, stage) * element);
+}
+
+static enum status bring_gradients(size_t begin, int unit, int turn, struct stage *stage)
+{
+    struct span from = piece_of(
+        stage->gradients, stage->keeps.gradients, stage->config.gradient_dtype, begin, unit, stage);
+    return copy(stage->pieces.gradients[turn], from, stage->pieces.down[turn], stage);
+}
+
+/* The weights of a piece, where the host has them as they are lent, to the device. */
+static enum status carry_weights(size_t begin, int unit, int turn, struct stage *stage)
+{
+    enum dtype dtype = stage->config.dtype;
+    struct span to = piece_of(stage->weights, stage->keeps.weights, dtype, begin, unit, stage);
+    struct span from = stage->pieces.lent[turn];
+    if (dtype == DTYPE_FLOAT32)
+        from = piece_of(stage->master, stage->keeps.optimizer, dtype, begin, unit, stage);
+    return copy(to, span_part(from, 0, to.bytes), stage->pieces.up[turn], stage);
+}
+
+/* Steps one piece, or only rounds its weights. */
+static void work_on_piece(
+    size_t begin, int unit, int turn, const struct stage_step *step, const struct stage *stage)
+{
+    const struct adam_context host = {.ops = &adam_ops_host};
+    struct adam_range range = range_at(begin, piece_count(begin, unit, stage), unit, stage);
+    range.gradients = stage->pieces.gradients[turn].ptr;
+    if (range.lent != NULL) range.lent = stage->pieces.lent[turn].ptr;
+    size_t first = stage_kept_range(unit, stage).begin + begin;
+    if (step != NULL) step_range(&range, first, unit, step, &stage->config, &host);
+    else if (range.lent != NULL)
+        host.ops->narrow(range.lent, range.weights, range.lent_dtype, range.count, &host);
+}
+
+static enum status update_on_host(int unit, const struct stage_step *step, struct stage *stage)
+{
+    struct update_pieces *pieces = &stage->pieces;
+    struct device *device = stage->config.device;
+    size_t count = stage_kept_range(unit, stage).count;
+    if (step != NULL && count > 0) TRY(bring_gradients(0, unit, 0, stage));
+    int turn = 0;
+    for (size_t begin = 0; begin < count; begin += PIECE_ELEMENTS, turn = 1 - turn) {
+        if (step != NULL && begin + PIECE_ELEMENTS < count)
+            TRY(bring_gradients(begin + PIECE_ELEMENTS, unit, 1 - turn, stage));
+        TRY(event_synchronize(pieces->down[turn], device));
+        TRY(event_synchronize(pieces->up[turn], device)); /* of the piece before the last */
+        work_on_piece(begin, unit, turn, step, stage);
+        TRY(carry_weights(begin, unit, turn, stage));
+    }
+    return STATUS_OK;
+}
+
+/* ---- */
+
+/* step NULL: the weights are what they are, and are only made those that are lent. */
+static enum status update(const struct stage_step *step, struct stage *stage)
+{
+    for (int u = 0; u < stage->config.layout->unit_count; u++) {
+        if (stage->config.offload_optimizer) TRY(update_on_host(u, step, stage));
+        else update_on_device(u, step, stage);
+        TRY(stage->config.ops->publish(stage, u));
+    }
+    return STATUS_OK;
+}
+
+enum status stage_update(struct stage *stage, const struct stage_step *step)
+{
+    return update(step, stage);
+}
+
+enum status stage_publish(struct stage *stage)
+{
+    TRY(update(NULL, stage));
+    return stage_settle(stage);
+}
