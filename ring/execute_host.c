@@ -344,7 +344,8 @@ static enum status cursor_advance(struct operation *operation, struct cursor *cu
 
 /* Tells a consumer's edge where a coming slice belongs, so that a transport that receives into memory puts it there at once.
  * The edge asks for its steps in order; those of the slices that are only kept get their place in out, which nobody reads
- * before they arrive: a complete chunk cannot come before this rank's own part of it has left. */
+ * before they arrive: a complete chunk cannot come before this rank's own part of it has left. What comes after the last slice is
+ * the next operation's: in a slot it would have to be copied. */
 static void *cursor_land(void *context, uint64_t edge_step, uint64_t bytes, uint64_t tag)
 {
     struct cursor_landing *landing = context;
@@ -361,7 +362,7 @@ static void *cursor_land(void *context, uint64_t edge_step, uint64_t bytes, uint
         bool kept = step.primitive == PRIMITIVE_RECV || step.primitive == PRIMITIVE_RECV_COPY_SEND;
         return kept && bytes == slice.bytes && tag == operation->tag ? slice.out : NULL;
     }
-    return NULL;
+    return EDGE_LATER;
 }
 
 /* Edges of all steps, each once, in operation->edges; both sides' offers are out before anyone waits for one. */

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define SLICE_LEAST_MEMORY_BYTES  ((size_t)16 << 10)  /* all ranks share one memory */
-#define SLICE_LEAST_MESSAGE_BYTES ((size_t)128 << 10) /* some do not */
+#define SLICE_LEAST_MESSAGE_BYTES ((size_t)256 << 10) /* some do not */
 
 struct slice_cut {
     size_t slice_count; /* elements of a full slice */

@@ -25,7 +25,8 @@ static void test_least(void)
 {
     CHECK(slice_cut(64 * KIB, 1, true, 256 * KIB, 8).slices == 4);
     CHECK(slice_cut(64 * KIB, 1, false, 256 * KIB, 8).slices == 1);
-    CHECK(slice_cut(128 * KIB, 1, false, 256 * KIB, 8).slices == 1);
+    CHECK(slice_cut(256 * KIB, 1, false, 256 * KIB, 8).slices == 1);
+    CHECK(slice_cut(512 * KIB, 1, false, 512 * KIB, 8).slices == 2);
     CHECK(slice_cut(1024 * KIB, 1, false, 256 * KIB, 8).slices == 4);
     CHECK(slice_cut(4096 * KIB, 1, false, 256 * KIB, 8).slices == 16);
 }

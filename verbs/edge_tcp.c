@@ -55,7 +55,8 @@ struct tcp_line {
 
     struct tcp_frame in;
     size_t in_done; /* the same of the one that arrives */
-    void *landing;  /* where its payload goes instead of the slot; NULL: the slot */
+    void *landing;  /* where its payload goes instead of the slot; NULL: the slot; EDGE_LATER: to be
+                     * asked for again */
     bool dry;       /* the kernel had less than was asked for */
     unsigned char ahead[AHEAD_BYTES]; /* received, not yet taken: [ahead_begin, ahead_end) */
     size_t ahead_begin, ahead_end;
@@ -240,6 +241,18 @@ static enum status take_head(struct tcp_line *line)
     return STATUS_OK;
 }
 
+/* On a line that is shared nothing waits: the twin's credits are behind it. */
+static void choose_landing(struct tcp_line *line)
+{
+    struct edge *consumer = line->ends[EDGE_CONSUMER];
+    const struct tcp_edge *tcp = consumer->state;
+    line->landing = NULL;
+    if (consumer->landing != NULL)
+        line->landing = consumer->landing(
+            consumer->landing_context, tcp->step, line->in.bytes, line->in.tag);
+    if (line->landing == EDGE_LATER && line->ends[EDGE_PRODUCER] != NULL) line->landing = NULL;
+}
+
 /* The frame is whole: its claims are checked, and the payload's place is chosen. */
 static enum status frame_arrived(struct tcp_line *line)
 {
@@ -266,9 +279,7 @@ static enum status frame_arrived(struct tcp_line *line)
         return FAIL(STATUS_DATA, "rank %d sends step %llu, expected none beyond its credit of %llu",
             peer, (unsigned long long)tcp->step,
             (unsigned long long)(tcp->credit + consumer->fifo.slot_count));
-    if (consumer->landing != NULL && frame->bytes > 0)
-        line->landing =
-            consumer->landing(consumer->landing_context, tcp->step, frame->bytes, frame->tag);
+    if (frame->bytes > 0) choose_landing(line);
     return STATUS_OK;
 }
 
@@ -326,7 +337,8 @@ static void step_arrived(struct tcp_line *line)
 static enum status line_receive(struct tcp_line *line, bool *moved)
 {
     line->dry = false;
-    for (;;) {
+    if (line->landing == EDGE_LATER) choose_landing(line);
+    while (line->landing != EDGE_LATER) {
         ssize_t got = frame_receive(line);
         if (got == 0) return connection_lost(&line->connection, "receiving", 0);
         if (got < 0 && connection_must_wait(errno)) return STATUS_OK;
@@ -339,6 +351,7 @@ static enum status line_receive(struct tcp_line *line, bool *moved)
         line->in_done = 0;
         if (line->in.what & FRAME_STEP) step_arrived(line);
     }
+    return STATUS_OK;
 }
 
 /* ---- the transport ---- */
@@ -372,6 +385,7 @@ static int tcp_descriptor(const struct edge *edge, short *events)
 {
     const struct tcp_edge *tcp = edge->state;
     *events = POLLIN;
+    if (edge->config.side == EDGE_CONSUMER && tcp->line->landing == EDGE_LATER) return -1;
     if (edge->config.side == EDGE_PRODUCER) {
         if (!has_step(tcp)) return -1;
         if (tcp->line->sending || !lacks_credit(edge)) *events = POLLOUT;

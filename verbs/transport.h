@@ -73,7 +73,9 @@ enum edge_phase { EDGE_OFFERED, EDGE_CONNECTING, EDGE_READY };
 
 /* A consumer that knows where the bytes of a coming step belong may say so: a transport that receives into this process's memory
  * asks before the payload arrives, once per step, in order, and puts it there instead of into the slot; the record's address
- * then tells. NULL: into the slot. Bytes and tag are what the producer announced. Called within edge_progress(). */
+ * then tells. NULL: into the slot. EDGE_LATER: whoever knows is not here yet; a transport that can leaves the payload where it is and asks
+ * again later, else it takes the slot. Bytes and tag are what the producer announced. Called within edge_progress(). */
+#define EDGE_LATER ((void *)(uintptr_t)1)
 typedef void *(*edge_landing)(void *context, uint64_t step, uint64_t bytes, uint64_t tag);
 
 struct edge {

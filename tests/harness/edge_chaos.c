@@ -100,7 +100,7 @@ static void land(struct edge *edge, uint64_t step)
     struct fifo_record *record = &chaos->landing->records[fifo_index(&edge->fifo, step)];
     if (edge->landing == NULL || record->bytes == 0) return;
     void *to = edge->landing(edge->landing_context, step, record->bytes, record->tag);
-    if (to == NULL) return;
+    if (to == NULL || to == EDGE_LATER) return;
     unsigned char *slot = chaos->landing->slots + fifo_index(&edge->fifo, step) * edge->config.slot_bytes;
     memcpy(to, slot, record->bytes);
     memset(slot, 0xDD, edge->config.slot_bytes);
