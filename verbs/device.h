@@ -195,7 +195,7 @@ struct device_companion {
 /* The companion that `open` makes: made by the first call, found by those after it. open must not
  * allocate from a device. errors: those of open; nothing is left then, and the next call tries
  * again. threads: any. */
-MUST_CHECK enum status device_companion(
+MUST_CHECK enum status device_companion_of(
     struct device_companion **companion, device_companion_open open, struct device *device);
 
 /* A stream is a queue of calls that run one after another, in order, beside the caller, on one

@@ -161,7 +161,7 @@ static enum status lingerers_open(struct device_companion **companion)
 static enum status lingerers_of(struct lingerers **lingerers, struct device *device)
 {
     struct device_companion *companion = NULL;
-    TRY(device_companion(&companion, lingerers_open, device));
+    TRY(device_companion_of(&companion, lingerers_open, device));
     *lingerers = (struct lingerers *)(void *)companion;
     pthread_mutex_lock(&(*lingerers)->lock);
     (*lingerers)->device = device;
