@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "ring/exchange.h"
+#include "ring/threshold.h"
 #include "ring/window.h"
 #include "verbs/clock.h"
 #include "verbs/log.h"
@@ -22,6 +23,7 @@
 #define DEFAULT_WINDOW_BYTES ((size_t)16 << 10)
 #define CHECK_ROOTS_BYTES  ((size_t)256 << 10)
 #define CHECK_ALL_ROOTS    1
+#define EXCHANGE_NAME      "RINGZERO_EXCHANGE_BYTES"
 #define NO_EXCHANGE        1 /* RINGZERO_EXCHANGE_BYTES 0: a part of no bytes fits, no element does */
 
 /* What a rank says when a communicator opens. */
@@ -43,8 +45,8 @@ static enum status tunable_from_environment(uint64_t *value, const char *name, u
     char *end;
     unsigned long long number = strtoull(text, &end, 10);
     if (*text < '0' || *text > '9' || *end != 0 || number < least || number > most)
-        return FAIL(STATUS_INVALID, "%s is \"%s\"; expected a number from %llu to %llu", name, text,
-            (unsigned long long)least, (unsigned long long)most);
+        return FAIL(STATUS_INVALID, "%s is \"%s\"; expected a number from %llu to %llu%s", name, text,
+            (unsigned long long)least, (unsigned long long)most, strcmp(name, EXCHANGE_NAME) == 0 ? ", or measure" : "");
     *value = number;
     return STATUS_OK;
 }
@@ -65,7 +67,9 @@ static enum status resolve_config(struct ring_comm *comm, const struct ring_conf
     *config = *given;
     uint64_t slot_bytes = config->slot_bytes, channels = (uint64_t)config->channels;
     uint64_t exchange_bytes = config->exchange_bytes;
-    TRY(tunable_from_environment(&exchange_bytes, "RINGZERO_EXCHANGE_BYTES", 0, (uint64_t)1 << 20));
+    const char *exchange_text = getenv(EXCHANGE_NAME);
+    if (exchange_bytes == 0 && exchange_text != NULL && strcmp(exchange_text, "measure") == 0) exchange_bytes = THRESHOLD_MEASURE;
+    TRY(tunable_from_environment(&exchange_bytes, EXCHANGE_NAME, 0, (uint64_t)1 << 20));
     TRY(tunable_from_environment(&slot_bytes, "RINGZERO_SLOT_BYTES", 64, (uint64_t)1 << 30));
     TRY(tunable_from_environment(&config->slot_count, "RINGZERO_SLOTS", 2, 1024));
     TRY(tunable_from_environment(&channels, "RINGZERO_CHANNELS", 1, RING_MAX_CHANNELS));
@@ -77,7 +81,6 @@ static enum status resolve_config(struct ring_comm *comm, const struct ring_conf
     TRY(resolve_hierarchy(config));
     if (config->transport == NULL) config->transport = getenv("RINGZERO_TRANSPORT");
     if (config->transport == NULL) config->transport = "auto";
-    const char *exchange_text = getenv("RINGZERO_EXCHANGE_BYTES");
     if (exchange_bytes == 0) exchange_bytes = config->exchange_bytes == 0 && exchange_text == NULL ? COMM_EXCHANGE_BYTES : NO_EXCHANGE;
     config->exchange_bytes = exchange_bytes;
     const char *window_text = getenv("RINGZERO_WINDOW_BYTES");
@@ -119,6 +122,13 @@ static enum status compare(const char *name, const char *zero, const char *other
     return FAIL(STATUS_INVALID, "%s is %s on rank 0 and %s on rank %d: give all ranks the same value", name, zero, other, rank);
 }
 
+static const char *exchange_word(uint64_t bytes, char text[24])
+{
+    if (bytes == THRESHOLD_MEASURE) return "measure";
+    snprintf(text, 24, "%llu", (unsigned long long)bytes);
+    return text;
+}
+
 static enum status compare_number(const char *name, uint64_t zero, uint64_t other, int rank)
 {
     char a[24], b[24];
@@ -129,10 +139,12 @@ static enum status compare_number(const char *name, uint64_t zero, uint64_t othe
 
 static enum status check_agreement(const struct introduction *all, int nranks)
 {
+    char zero[24], other[24];
     for (int r = 1; r < nranks; r++) {
         TRY(compare("RINGZERO_TRANSPORT (--transport)", all[0].transport, all[r].transport, r));
         TRY(compare_number("RINGZERO_SLOT_BYTES", all[0].slot_bytes, all[r].slot_bytes, r));
-        TRY(compare_number("RINGZERO_EXCHANGE_BYTES", all[0].exchange_bytes, all[r].exchange_bytes, r));
+        TRY(compare(EXCHANGE_NAME, exchange_word(all[0].exchange_bytes, zero),
+            exchange_word(all[r].exchange_bytes, other), r));
         TRY(compare_number("RINGZERO_WINDOW_BYTES", all[0].window_bytes, all[r].window_bytes, r));
         TRY(compare_number("RINGZERO_SLOTS", all[0].slot_count, all[r].slot_count, r));
         TRY(compare_number("RINGZERO_CHECK_ROOTS", all[0].check_roots_bytes, all[r].check_roots_bytes, r));
@@ -347,8 +359,10 @@ enum status ring_comm_open(
     if (may_have_windows(comm)) TRY_GOTO(region_book_open(&comm->book, comm_stage_bytes(comm), device));
     TRY_GOTO(introduce(comm, all));
     free(all);
+    all = NULL;
     if (ranks_here(comm) > sysconf(_SC_NPROCESSORS_ONLN)) progress_share_cores(comm->progress);
     draw_rings(comm);
+    if (comm->config.exchange_bytes == THRESHOLD_MEASURE) TRY_GOTO(threshold_measure(comm));
     tell_rings(comm);
     comm->opened = true;
     *out = comm;
@@ -450,6 +464,8 @@ static enum status split_open(
     comm->bootstrap = parent->bootstrap;
     comm->device = parent->device;
     comm->config = parent->config;
+    comm->exchange_measured = parent->exchange_measured;
+    memcpy(comm->exchange_most, parent->exchange_most, sizeof comm->exchange_most);
     comm->transport = parent->transport;
     comm->premul = 1.0;
     comm->reduce_dtype = parent->reduce_dtype;
@@ -524,6 +540,7 @@ enum status ring_comm_shrink(struct ring_comm **comm, struct bootstrap **bootstr
     if (!bootstrap_failed(old->bootstrap))
         return FAIL(STATUS_INVALID, "the communicator of %d ranks has not failed: expected a death or an abort before", old->nranks);
     struct ring_config config = old->config;
+    if (old->exchange_measured) config.exchange_bytes = THRESHOLD_MEASURE; /* of fewer ranks, anew */
     if (config.hierarchy == HIERARCHY_TWO_LEVEL) config.hierarchy = HIERARCHY_AUTO; /* who is left may not fill their hosts */
     struct bootstrap *failed = old->bootstrap;
     struct device *device = old->device;

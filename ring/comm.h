@@ -38,6 +38,8 @@ struct ring_comm {
     struct region_book *book;          /* this rank's regions; shared with the parts of this communicator; NULL: none */
     struct region_offer *books;        /* [nranks] */
     struct region_view **views;        /* [nranks], NULL until opened */
+    bool exchange_measured;            /* RINGZERO_EXCHANGE_BYTES=measure: then, of each collective that can be an exchange, */
+    size_t exchange_most[COLLECTIVE_COUNT]; /* bytes of the largest part. 0: config.exchange_bytes says it */
     struct exchange_store *exchanges;  /* plans of small operations, by and for exchange.c: the driver's alone */
     struct progress *progress;
     struct trace *trace; /* NULL: nobody watches */

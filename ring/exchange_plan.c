@@ -36,7 +36,10 @@ bool exchange_fits(const struct operation *operation)
     case COLLECTIVE_ALL_REDUCE:
     case COLLECTIVE_REDUCE_SCATTER:
     case COLLECTIVE_ALL_GATHER:
-    case COLLECTIVE_BROADCAST: return largest_part_bytes(operation) <= comm->config.exchange_bytes;
+    case COLLECTIVE_BROADCAST: {
+        size_t measured = comm->exchange_most[operation->collective];
+        return largest_part_bytes(operation) <= (measured > 0 ? measured : comm->config.exchange_bytes);
+    }
     case COLLECTIVE_BARRIER: return true;
     default: return false;
     }
