@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(E::THREADS) attention_key_kernel(typename E::e
             float dot = r < shape.t ? rows_of(row_dot, shape)[r] : 0.0f;
             UNROLL
             for (int i = 0; i < E::S_ROWS; i++) {
-                bool seen = first + E::row(i) <= r && r < shape.t;
+                bool seen = first + E::row(i) <= r; /* beyond t, q and d_out are zeros */
                 float prob = exp2f(p[i][j] * (shape.scale * log2_e) - shift);
                 p[i][j] = seen ? prob : 0.0f;
                 ds[i][j] = seen ? prob * (ds[i][j] - dot) * shape.scale : 0.0f;

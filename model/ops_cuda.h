@@ -25,9 +25,19 @@ extern "C" {
 /* What a context of CUDA operations holds beside its scratch. */
 struct blas_cuda {
     cublasHandle_t blas;
+    struct fused_cuda *fused; /* ops_fused_cuda.cu's */
     void *workspace; /* BLAS_WORKSPACE_BYTES: the context's scratch, shared in stream order */
 };
 #define BLAS_WORKSPACE_BYTES ((size_t)16 << 20)
+
+/* Passes a failing call of cuBLAS on. */
+#define TRY_CUBLAS(call)                                                                           \
+    do {                                                                                           \
+        cublasStatus_t blas_status_ = (call);                                                      \
+        if (blas_status_ != CUBLAS_STATUS_SUCCESS)                                                 \
+            return blas_fail_cuda(blas_status_, #call, __FILE__, __LINE__);                        \
+    } while (0)
+enum status blas_fail_cuda(cublasStatus_t found, const char *call, const char *file, int line);
 
 MUST_CHECK enum status blas_open_cuda(struct blas_cuda **blas, void *workspace);
 void blas_close_cuda(struct blas_cuda *blas); /* NULL is accepted */
@@ -44,6 +54,27 @@ struct operand_cuda {
 MUST_CHECK enum status product_cuda(void *c, enum dtype c_dtype, size_t c_stride, float beta,
     struct operand_cuda a, struct operand_cuda b, enum dtype dtype, size_t m, size_t n, size_t k,
     const struct blas_cuda *blas, cudaStream_t stream);
+
+/* What follows a product before it is stored:
+ *
+ *   BIAS             c = y, y = product + bias (n)
+ *   BIAS_GELU        gelu_in (m, n), rows gelu_stride apart, = y; c = gelu(y)
+ *   GELU_BACKWARD    c = product ∘ gelu′(gelu_in) */
+enum epilogue_kind { EPILOGUE_BIAS, EPILOGUE_BIAS_GELU, EPILOGUE_GELU_BACKWARD };
+struct epilogue_cuda {
+    enum epilogue_kind kind;
+    const void *bias;
+    void *gelu_in;
+    size_t gelu_stride;
+};
+
+/* c (m, n) = epilogue of a (m, k) · b (k, n), all of dtype, if cuBLASLt can: *done says so. If not,
+ * nothing was queued. */
+MUST_CHECK enum status product_fused_cuda(bool *done, void *c, size_t c_stride,
+    struct operand_cuda a, struct operand_cuda b, struct epilogue_cuda epilogue, enum dtype dtype,
+    size_t m, size_t n, size_t k, const struct blas_cuda *blas, cudaStream_t stream);
+MUST_CHECK enum status fused_open_cuda(struct fused_cuda **fused);
+void fused_close_cuda(struct fused_cuda *fused); /* NULL is accepted */
 
 MUST_CHECK enum status linear_forward_cuda(void *out, void *gelu_in, const void *in,
     const void *weight, const void *bias, enum dtype dtype, size_t rows, size_t in_cols,

@@ -9,25 +9,18 @@
  * reductions in 16 bits are switched off. cuBLAS gives the same bits for the same sizes on the same
  * device as long as one stream uses a handle with one workspace, which is how a context does.
  *
- * Bias and GELU follow the product in one pass over its result (3s bytes per element, s = bytes of
- * an activation).
+ * Bias and GELU are part of the product where ops_fused_cuda.cu can; else they follow it in one pass
+ * over its result (3s bytes per element, s = bytes of an activation).
  */
 #include "model/ops_cuda.h"
 
 #include <stdlib.h>
 
-#define TRY_CUBLAS(call)                                                                           \
-    do {                                                                                           \
-        cublasStatus_t blas_status_ = (call);                                                      \
-        if (blas_status_ != CUBLAS_STATUS_SUCCESS)                                                 \
-            return blas_fail(blas_status_, #call, __LINE__);                                       \
-    } while (0)
-
-static enum status blas_fail(cublasStatus_t found, const char *call, int line)
+enum status blas_fail_cuda(cublasStatus_t found, const char *call, const char *file, int line)
 {
     int name = 0;
     while (call[name] != '\0' && call[name] != '(') name++;
-    return status_fail(STATUS_CUDA, __FILE__, line,
+    return status_fail(STATUS_CUDA, file, line,
         "%.*s failed with status %d of cublas_api.h; expected 0: 3 is too little device memory, 8 "
         "a device too old for the dtype, 13 and 14 a failure of an earlier kernel",
         name, call, (int)found);
@@ -44,12 +37,13 @@ enum status blas_open_cuda(struct blas_cuda **blas, void *workspace)
     TRY_CUBLAS(cublasCreate(&made->blas));
     TRY_CUBLAS(cublasSetMathMode(made->blas,
         (cublasMath_t)(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
-    return STATUS_OK;
+    return fused_open_cuda(&made->fused);
 }
 
 void blas_close_cuda(struct blas_cuda *blas)
 {
     if (blas == NULL) return;
+    fused_close_cuda(blas->fused);
     if (blas->blas != NULL) (void)cublasDestroy(blas->blas);
     free(blas);
 }
@@ -89,7 +83,14 @@ enum status linear_forward_cuda(void *out, void *gelu_in, const void *in, const 
     const struct blas_cuda *blas, cudaStream_t stream)
 {
     struct operand_cuda a = {in, in_cols, false}, b = {weight, in_cols, true};
+    struct epilogue_cuda epilogue = {gelu_in != NULL ? EPILOGUE_BIAS_GELU : EPILOGUE_BIAS, bias,
+        gelu_in, gelu_in != NULL ? out_cols : 0};
     void *y = gelu_in != NULL ? gelu_in : out;
+    bool done = false;
+    if (bias != NULL)
+        TRY(product_fused_cuda(
+            &done, out, out_cols, a, b, epilogue, dtype, rows, out_cols, in_cols, blas, stream));
+    if (done) return STATUS_OK;
     TRY(product_cuda(y, dtype, out_cols, 0.0f, a, b, dtype, rows, out_cols, in_cols, blas, stream));
     if (bias != NULL)
         return bias_gelu_cuda(gelu_in != NULL ? out : NULL, y, bias, dtype, rows, out_cols, stream);
@@ -105,9 +106,16 @@ enum status linear_backward_cuda(void *d_in, float *d_weight, float *d_bias, flo
     struct operand_cuda x = {in, in_cols, false}, w = {weight, in_cols, false};
     TRY(product_cuda(d_weight, DTYPE_FLOAT32, in_cols, 1.0f, d_transposed, x, dtype, out_cols,
         in_cols, rows, blas, stream));
+    TRY(column_sums_cuda(d_bias, scratch, d_out, dtype, rows, out_cols, stream));
+    struct epilogue_cuda epilogue = {
+        EPILOGUE_GELU_BACKWARD, NULL, (void *)(uintptr_t)gelu_in, in_cols}; /* which is read */
+    bool done = false;
+    if (gelu_in != NULL)
+        TRY(product_fused_cuda(
+            &done, d_in, in_cols, d, w, epilogue, dtype, rows, in_cols, out_cols, blas, stream));
+    if (done) return STATUS_OK;
     TRY(product_cuda(
         d_in, dtype, in_cols, 0.0f, d, w, dtype, rows, in_cols, out_cols, blas, stream));
-    TRY(column_sums_cuda(d_bias, scratch, d_out, dtype, rows, out_cols, stream));
     if (gelu_in != NULL) return gelu_backward_cuda(d_in, gelu_in, dtype, rows * in_cols, stream);
     return STATUS_OK;
 }

@@ -224,7 +224,7 @@ static int run_order(const char *order)
 int main(void)
 {
     if (device_known(device_of_test()) != STATUS_OK) return test_skip(status_text());
-    static const char *const orders[] = {"fwd", "rev", "rand:7"};
+    static const char *const orders[] = {"forward", "reverse", "random:7"};
     int runs = strcmp(device_of_test(), "cudasim") == 0 ? 3 : 1;
     for (int i = 0; i < runs; i++) {
         pid_t child = fork();
