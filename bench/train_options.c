@@ -358,6 +358,7 @@ struct train_options train_options_parse(int argc, char **argv)
         .model = "nano",
     };
     struct train_config *config = &train.config;
+    train.common.takes_device = true;
     options_parse(&argp, argc, argv, &train.common, &train);
     if (gpt2_preset(&config->model, train.model) != STATUS_OK)
         options_refuse(&train.common, "--model: %s", status_text());
