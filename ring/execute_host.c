@@ -18,8 +18,6 @@
 #include "ring/window.h"
 #include "verbs/clock.h"
 
-#define TILE ((size_t)4 << 10) /* bytes: a result is still in the first cache when it is copied on */
-
 /* ---- how the buffer is cut ---- */
 
 static size_t largest_chunk(const struct operation *operation)
@@ -87,16 +85,10 @@ static void slice_extent(
 
 /* ---- what a primitive does with one slice ---- */
 
-/* One slice's operands. in, out: the caller's memory; wire: what arrived; joined: the sum of other hosts that did, or NULL; slot:
- * where what leaves is written. Partial sums may be wider than the caller's elements. */
+/* One slice: its operands, and their bytes in the caller's memory and on the wire. */
 struct slice {
-    const unsigned char *in;
-    unsigned char *out;
-    const unsigned char *wire, *joined;
-    unsigned char *slot;
-    bool streaming;                  /* into the slot */
-    size_t count, bytes;             /* in the caller's memory, */
-    size_t received_bytes, sent_bytes; /* and on the wire */
+    struct reduce_slice at;
+    size_t bytes, received_bytes, sent_bytes;
 };
 
 /* Which elements of the caller's memory a step works on. A buffer that holds this rank's chunk alone begins with that chunk; chunks of others are not in it at all. */
@@ -106,106 +98,67 @@ static void slice_operands(
     const struct operation *operation = cursor->operation;
     int owner = comm_rank_at(operation->comm, cursor->channel, step->chunk);
     size_t element = dtype_bytes(operation->reduction.dtype), offset, chunk_begin, chunk_count;
-    slice_extent(&offset, &slice->count, place, cursor, owner);
-    slice->bytes = slice->count * element;
-    size_t partial_bytes = slice->count * reduce_partial_bytes(&operation->reduction);
+    slice_extent(&offset, &slice->at.count, place, cursor, owner);
+    slice->bytes = slice->at.count * element;
+    size_t partial_bytes = slice->at.count * reduce_partial_bytes(&operation->reduction);
     slice->received_bytes = primitive_receives_partial(step->primitive) ? partial_bytes : slice->bytes;
     slice->sent_bytes = primitive_sends_partial(step->primitive, operation->collective) ? partial_bytes : slice->bytes;
-    if (slice->count == 0) return; /* the caller's pointers may be NULL */
+    if (slice->at.count == 0) return; /* the caller's pointers may be NULL */
     operation_chunk(&chunk_begin, &chunk_count, operation, owner);
     bool mine = owner == operation->comm->rank;
-    if (operation->send == NULL) slice->in = NULL; /* a receiver, or not the root */
-    else if (!operation->send_is_chunk) slice->in = operation->send + offset * element;
-    else if (mine) slice->in = operation->send + (offset - chunk_begin) * element;
-    if (operation->recv == NULL) slice->out = NULL;
-    else if (!operation->recv_is_chunk) slice->out = operation->recv + offset * element;
-    else if (mine) slice->out = operation->recv + (offset - chunk_begin) * element;
-}
-
-static void copy_to_slot(const struct slice *slice, unsigned char *slot, const unsigned char *from, size_t bytes)
-{
-    if (slice->streaming) copy_streaming(slot, from, bytes);
-    else copy_plain(slot, from, bytes);
-}
-
-static void copy_own(const struct slice *slice)
-{
-    if (slice->out != slice->in) copy_plain(slice->out, slice->in, slice->bytes);
-}
-
-/* wire ⊕ in, or joined ⊕ (wire ⊕ in), into `to` (out, or a tile of the slot), and on into the slot, tile by tile: memory is passed over once. */
-static void reduce_slice(const struct operation *operation, const struct slice *slice, bool keep, bool send)
-{
-    const struct reduction *reduction = &operation->reduction;
-    size_t element = dtype_bytes(reduction->dtype), partial = reduce_partial_bytes(reduction), tile_count = TILE / partial;
-    _Alignas(64) unsigned char tile[TILE];
-    bool staged = !keep && slice->streaming; /* a streaming store cannot be computed into in place */
-    bool widened = keep && partial != element;   /* nor a sum into the place of its rounded self */
-    for (size_t i = 0; i < slice->count; i += tile_count) {
-        size_t count = slice->count - i < tile_count ? slice->count - i : tile_count;
-        unsigned char *out = keep ? slice->out + i * element : NULL;
-        unsigned char *slot = send ? slice->slot + i * (keep ? element : partial) : NULL;
-        unsigned char *to = staged || widened ? tile : keep ? out : slot;
-        reduce_combine(to, slice->wire + i * partial, slice->in + i * element, count, reduction);
-        if (slice->joined != NULL) reduce_merge(to, slice->joined + i * partial, to, count, reduction);
-        if (keep && reduce_finishes(reduction)) reduce_finish(out, to, count, reduction);
-        if (keep) to = out;
-        if (send && to != slot) copy_to_slot(slice, slot, to, count * (keep ? element : partial));
-    }
+    if (operation->send == NULL) slice->at.own = NULL; /* a receiver, or not the root */
+    else if (!operation->send_is_chunk) slice->at.own = operation->send + offset * element;
+    else if (mine) slice->at.own = operation->send + (offset - chunk_begin) * element;
+    if (operation->recv == NULL) slice->at.out = NULL;
+    else if (!operation->recv_is_chunk) slice->at.out = operation->recv + offset * element;
+    else if (mine) slice->at.out = operation->recv + (offset - chunk_begin) * element;
 }
 
 /* True when what a step sends lies unchanged in the caller's memory, from where some transports can send it. */
 static const unsigned char *sends_from(const struct operation *operation, enum primitive primitive, const struct slice *slice)
 {
     switch (primitive) {
-    case PRIMITIVE_SEND: return reduce_scales(&operation->reduction) ? NULL : slice->in;
+    case PRIMITIVE_SEND: return reduce_scales(&operation->reduction) ? NULL : slice->at.own;
     case PRIMITIVE_COPY_SEND:
     case PRIMITIVE_RECV_COPY_SEND:
     case PRIMITIVE_FORWARD:
-    case PRIMITIVE_RECV_REDUCE_COPY_SEND: return slice->out;
+    case PRIMITIVE_RECV_REDUCE_COPY_SEND: return slice->at.out;
     default: return NULL;
     }
 }
 
-/* slot NULL: the transport sends from the caller's memory, nothing is copied for it. */
-static void primitive_run(const struct operation *operation, enum primitive primitive, const struct slice *slice)
+/* What plan.h says of a primitive. slot NULL: the transport sends from the caller's memory, nothing is copied for it. */
+static enum status primitive_run(const struct operation *operation, enum primitive primitive, const struct slice *slice)
 {
-    bool send = slice->slot != NULL;
+    const struct reduce_ops *ops = &reduce_host_ops;
+    const struct reduction *reduction = &operation->reduction;
+    struct reduce_slice at = slice->at;
+    bool scales = reduce_scales(reduction);
     switch (primitive) {
     case PRIMITIVE_COPY: /* of one rank alone: its own input is the whole sum */
-        if (reduce_scales(&operation->reduction))
-            reduce_scale(slice->out, slice->in, slice->count, &operation->reduction);
-        else copy_own(slice);
-        break;
+        return scales ? ops->scale(&at, reduction, NULL, NULL) : ops->copy(&at, reduction, NULL, NULL);
     case PRIMITIVE_SEND:
-        if (reduce_scales(&operation->reduction))
-            reduce_scale(slice->slot, slice->in, slice->count, &operation->reduction);
-        else if (send) copy_to_slot(slice, slice->slot, slice->in, slice->bytes);
-        break;
-    case PRIMITIVE_COPY_SEND:
-        copy_own(slice);
-        if (send) copy_to_slot(slice, slice->slot, slice->in, slice->bytes);
-        break;
-    case PRIMITIVE_RECV:
-        if (slice->out != slice->wire) copy_plain(slice->out, slice->wire, slice->bytes); /* else it has landed there */
-        break;
-    case PRIMITIVE_RECV_COPY_SEND:
-        if (slice->out == slice->wire && !send) break;
-        for (size_t at = 0; at < slice->bytes; at += TILE) {
-            size_t bytes = slice->bytes - at < TILE ? slice->bytes - at : TILE;
-            if (slice->out != slice->wire) copy_plain(slice->out + at, slice->wire + at, bytes);
-            if (send) copy_to_slot(slice, slice->slot + at, slice->out + at, bytes);
-        }
-        break;
+        at.out = NULL;
+        if (scales) return ops->scale(&at, reduction, NULL, NULL);
+        return ops->copy(&at, reduction, NULL, NULL);
+    case PRIMITIVE_COPY_SEND: return ops->copy(&at, reduction, NULL, NULL);
     case PRIMITIVE_FORWARD:
-        if (send) copy_to_slot(slice, slice->slot, slice->out, slice->bytes);
-        break;
-    case PRIMITIVE_RECV_REDUCE_SEND: reduce_slice(operation, slice, false, true); break;
-    case PRIMITIVE_RECV_REDUCE_COPY: reduce_slice(operation, slice, true, false); break;
-    case PRIMITIVE_RECV_REDUCE_COPY_SEND: reduce_slice(operation, slice, true, send); break;
+        at.own = at.out;
+        at.out = NULL;
+        return ops->copy(&at, reduction, NULL, NULL);
+    case PRIMITIVE_RECV:
+    case PRIMITIVE_RECV_COPY_SEND:
+        at.own = NULL;
+        return ops->copy(&at, reduction, NULL, NULL);
+    case PRIMITIVE_RECV_REDUCE_SEND:
+        at.out = NULL;
+        return ops->combine(&at, reduction, NULL, NULL);
+    case PRIMITIVE_RECV_REDUCE_COPY:
+    case PRIMITIVE_RECV_REDUCE_COPY_SEND: return ops->combine(&at, reduction, NULL, NULL);
     case PRIMITIVE_NONE:
     case PRIMITIVE_COUNT: break;
     }
+    return STATUS_OK;
 }
 
 /* ---- the cursor ---- */
@@ -261,7 +214,7 @@ static void slice_post(const struct plan_step *step, const struct slice *slice, 
 {
     struct operation *operation = cursor->operation;
     const struct ring_comm *comm = operation->comm;
-    if (slice->streaming) streaming_fence();
+    if (slice->at.streaming) streaming_fence();
     fifo_post(&cursor->producer->fifo, slice->sent_bytes, operation->tag, address);
     edge_notify(cursor->producer);
     operation->sent_bytes += slice->sent_bytes;
@@ -272,17 +225,17 @@ static enum status step_run(struct operation *operation, struct cursor *cursor, 
 {
     struct slice slice = {0};
     slice_operands(&slice, step, &cursor->at, cursor);
-    if (step->from >= 0) TRY(slice_arrived(&slice.wire, cursor->consumer, step->from, slice.received_bytes, cursor));
-    if (step->joins >= 0) TRY(slice_arrived(&slice.joined, cursor->joined, step->joins, slice.received_bytes, cursor));
+    if (step->from >= 0) TRY(slice_arrived(&slice.at.wire, cursor->consumer, step->from, slice.received_bytes, cursor));
+    if (step->joins >= 0) TRY(slice_arrived(&slice.at.joined, cursor->joined, step->joins, slice.received_bytes, cursor));
     uint64_t address = 0;
     if (step->to >= 0) {
         const struct transport *transport = cursor->producer->transport;
         const unsigned char *from = sends_from(operation, step->primitive, &slice);
         if (transport->reads_address && slice.sent_bytes > 0) address = (uint64_t)(uintptr_t)from;
-        if (address == 0) slice.slot = fifo_slot(&cursor->producer->fifo);
-        slice.streaming = operation->streaming && transport->peer_reads_slots;
+        if (address == 0) slice.at.slot = fifo_slot(&cursor->producer->fifo);
+        slice.at.streaming = operation->streaming && transport->peer_reads_slots;
     }
-    if (slice.count > 0) primitive_run(operation, step->primitive, &slice);
+    if (slice.at.count > 0) TRY(primitive_run(operation, step->primitive, &slice));
     if (step->from >= 0) slice_free(cursor->consumer, slice.received_bytes, operation);
     if (step->joins >= 0) slice_free(cursor->joined, slice.received_bytes, operation);
     if (step->to >= 0) slice_post(step, &slice, address, cursor);
@@ -360,7 +313,7 @@ static void *cursor_land(void *context, uint64_t edge_step, uint64_t bytes, uint
         slice_operands(&slice, &step, &landing->ahead, cursor);
         place_next(&landing->ahead, cursor);
         bool kept = step.primitive == PRIMITIVE_RECV || step.primitive == PRIMITIVE_RECV_COPY_SEND;
-        return kept && bytes == slice.bytes && tag == operation->tag ? slice.out : NULL;
+        return kept && bytes == slice.bytes && tag == operation->tag ? slice.at.out : NULL;
     }
     return EDGE_LATER;
 }

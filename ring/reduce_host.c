@@ -40,27 +40,6 @@
     X(FLOAT32, float32, float, float, , )                                                                              \
     X(FLOAT64, float64, double, double, , )
 
-/* ---- what own elements are multiplied with ---- */
-
-/* A float32 quotient is the float64 one rounded: 53 bits are enough for that. So this serves every floating dtype. */
-static double factor_of(const struct reduction *reduction)
-{
-    return reduction->redop == REDOP_AVG ? 1.0 / reduction->nranks : reduction->premul;
-}
-
-/* The scalar as an integer: its fraction is dropped, then it is taken modulo 2^64 (and by a cast, modulo the dtype's
- * range); infinity and NaN give 0. Done on its bits, mantissa · 2^exponent: casts of what does not fit are undefined. */
-static uint64_t whole_factor_of(const struct reduction *reduction)
-{
-    uint64_t bits;
-    memcpy(&bits, &reduction->premul, sizeof bits);
-    int exponent = (int)(bits >> 52 & 0x7ff) - 1075;
-    uint64_t mantissa = (bits & 0xfffffffffffffu) | (uint64_t)1 << 52;
-    uint64_t whole = 0;
-    if (exponent > -53 && exponent < 64) whole = exponent >= 0 ? mantissa << exponent : mantissa >> -exponent;
-    return bits >> 63 ? 0 - whole : whole;
-}
-
 /* ---- the loops ---- */
 
 /* Pointers may be aligned to their element only; dst may equal wire or own. `prepare` declares what is the same for all
@@ -82,9 +61,9 @@ static uint64_t whole_factor_of(const struct reduction *reduction)
     COMBINE_LOOP(prod_##name, type, , (wrapping)wire[i] * (wrapping)own[i])                                            \
     COMBINE_LOOP(min_##name, type, , wire[i] < own[i] ? wire[i] : own[i])                                              \
     COMBINE_LOOP(max_##name, type, , wire[i] > own[i] ? wire[i] : own[i])                                              \
-    COMBINE_LOOP(premul_##name, type, wrapping factor = (wrapping)whole_factor_of(reduction),                          \
+    COMBINE_LOOP(premul_##name, type, wrapping factor = (wrapping)reduce_whole_factor(reduction),                          \
         (wrapping)wire[i] + (wrapping)own[i] * factor)                                                                 \
-    COMBINE_LOOP(scale_##name, type, wrapping factor = (wrapping)whole_factor_of(reduction),                           \
+    COMBINE_LOOP(scale_##name, type, wrapping factor = (wrapping)reduce_whole_factor(reduction),                           \
         (wrapping)own[i] * factor)                                                                                     \
     static void divide_##name(void *dst_, const void *sum_, size_t count, const struct reduction *reduction)           \
     {                                                                                                                  \
@@ -102,9 +81,9 @@ static uint64_t whole_factor_of(const struct reduction *reduction)
     COMBINE_LOOP(prod_##name, type, , store(load(wire[i]) * load(own[i])))                                             \
     COMBINE_LOOP(min_##name, type, , wins_min_##name(load(wire[i]), load(own[i])) ? wire[i] : own[i])                  \
     COMBINE_LOOP(max_##name, type, , wins_max_##name(load(wire[i]), load(own[i])) ? wire[i] : own[i])                  \
-    COMBINE_LOOP(premul_##name, type, number factor = (number)factor_of(reduction),                                    \
+    COMBINE_LOOP(premul_##name, type, number factor = (number)reduce_factor(reduction),                                    \
         store(load(wire[i]) + load(own[i]) * factor))                                                                  \
-    COMBINE_LOOP(scale_##name, type, number factor = (number)factor_of(reduction), store(load(own[i]) * factor))
+    COMBINE_LOOP(scale_##name, type, number factor = (number)reduce_factor(reduction), store(load(own[i]) * factor))
 
 EACH_INTEGER(INTEGER_LOOPS)
 EACH_FLOAT(FLOAT_LOOPS)
@@ -115,7 +94,7 @@ EACH_FLOAT(FLOAT_LOOPS)
 static float wide_factor_of(const struct reduction *reduction)
 {
     bool scales = reduction->redop == REDOP_AVG || reduction->redop == REDOP_PREMUL_SUM;
-    return scales ? (float)factor_of(reduction) : 1.0f;
+    return scales ? (float)reduce_factor(reduction) : 1.0f;
 }
 
 #define WIDE_LOOP(name, expression)                                                                                    \
@@ -173,11 +152,6 @@ bool reduce_is_wide(enum dtype dtype, enum redop redop, enum reduce_dtype reduce
     return reduce_dtype == REDUCE_DTYPE_FLOAT32 && (dtype == DTYPE_FLOAT16 || dtype == DTYPE_BFLOAT16) && rounds && nranks > 1;
 }
 
-size_t reduce_partial_bytes(const struct reduction *reduction)
-{
-    return reduction->wide ? sizeof(float) : dtype_bytes(reduction->dtype);
-}
-
 void reduce_combine(void *dst, const void *wire, const void *own, size_t count, const struct reduction *reduction)
 {
     combine_function loop = reduction->wide ? wide_combine : combine[reduction->dtype][reduction->redop];
@@ -194,23 +168,11 @@ void reduce_merge(void *dst, const void *theirs, const void *ours, size_t count,
     reduce_combine(dst, theirs, ours, count, &plain);
 }
 
-bool reduce_scales(const struct reduction *reduction)
-{
-    if (reduction->redop == REDOP_PREMUL_SUM || reduction->wide) return true;
-    return reduction->redop == REDOP_AVG && !dtype_is_integer(reduction->dtype) && reduction->nranks > 1;
-}
-
 void reduce_scale(void *dst, const void *own, size_t count, const struct reduction *reduction)
 {
     assert(reduce_scales(reduction));
     combine_function wide = reduction->dtype == DTYPE_FLOAT16 ? wide_scale_float16 : wide_scale_bfloat16;
     (reduction->wide ? wide : scale[reduction->dtype])(dst, NULL, own, count, reduction);
-}
-
-bool reduce_finishes(const struct reduction *reduction)
-{
-    return reduction->wide ||
-           (reduction->redop == REDOP_AVG && dtype_is_integer(reduction->dtype) && reduction->nranks > 1);
 }
 
 void reduce_finish(void *dst, const void *sum, size_t count, const struct reduction *reduction)
@@ -258,4 +220,72 @@ void streaming_fence(void)
 #ifdef __SSE2__
     _mm_sfence();
 #endif
+}
+
+/* ---- slices ---- */
+
+#define TILE ((size_t)4 << 10) /* bytes: a result is still in the first cache when it is copied on */
+
+static void copy_to_slot(const struct reduce_slice *slice, unsigned char *slot, const void *from, size_t bytes)
+{
+    if (slice->streaming) copy_streaming(slot, from, bytes);
+    else copy_plain(slot, from, bytes);
+}
+
+static enum status host_copy(
+    const struct reduce_slice *slice, const struct reduction *reduction, void *native, struct device *device)
+{
+    (void)native, (void)device;
+    const unsigned char *from = slice->own != NULL ? slice->own : slice->wire;
+    unsigned char *out = slice->out, *slot = slice->slot;
+    size_t bytes = slice->count * dtype_bytes(reduction->dtype);
+    bool keep = out != NULL && out != from;
+    size_t tile = keep && slot != NULL ? TILE : bytes;
+    for (size_t at = 0; at < bytes; at += tile) {
+        size_t part = bytes - at < tile ? bytes - at : tile;
+        if (keep) copy_plain(out + at, from + at, part);
+        if (slot != NULL) copy_to_slot(slice, slot + at, (keep ? out : from) + at, part);
+    }
+    return STATUS_OK;
+}
+
+static enum status host_scale(
+    const struct reduce_slice *slice, const struct reduction *reduction, void *native, struct device *device)
+{
+    (void)native, (void)device;
+    reduce_scale(slice->out != NULL ? slice->out : slice->slot, slice->own, slice->count, reduction);
+    return STATUS_OK;
+}
+
+/* Into out, or a tile of the slot, and on into the slot, tile by tile. */
+static enum status host_combine(
+    const struct reduce_slice *slice, const struct reduction *reduction, void *native, struct device *device)
+{
+    (void)native, (void)device;
+    const unsigned char *wire = slice->wire, *joined = slice->joined, *own = slice->own;
+    size_t element = dtype_bytes(reduction->dtype), partial = reduce_partial_bytes(reduction), tile_count = TILE / partial;
+    _Alignas(64) unsigned char tile[TILE];
+    bool keep = slice->out != NULL;
+    bool staged = !keep && slice->streaming;   /* a streaming store cannot be computed into in place */
+    bool widened = keep && partial != element; /* nor a sum into the place of its rounded self */
+    size_t leaving = keep ? element : partial; /* bytes of an element in the slot */
+    for (size_t i = 0; i < slice->count; i += tile_count) {
+        size_t count = slice->count - i < tile_count ? slice->count - i : tile_count;
+        unsigned char *out = keep ? (unsigned char *)slice->out + i * element : NULL;
+        unsigned char *slot = slice->slot != NULL ? (unsigned char *)slice->slot + i * leaving : NULL;
+        unsigned char *to = staged || widened ? tile : keep ? out : slot;
+        reduce_combine(to, wire + i * partial, own + i * element, count, reduction);
+        if (joined != NULL) reduce_merge(to, joined + i * partial, to, count, reduction);
+        if (keep && reduce_finishes(reduction)) reduce_finish(out, to, count, reduction);
+        if (keep) to = out;
+        if (slot != NULL && to != slot) copy_to_slot(slice, slot, to, count * leaving);
+    }
+    return STATUS_OK;
+}
+
+const struct reduce_ops reduce_host_ops = {.copy = host_copy, .scale = host_scale, .combine = host_combine};
+
+const struct reduce_ops *reduce_ops_of(const struct device *device)
+{
+    return device_kind(device) == MEMORY_HOST ? &reduce_host_ops : device_table(device, PLUGIN_REDUCE);
 }
