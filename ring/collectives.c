@@ -318,7 +318,7 @@ static struct sent predict_call(const struct ring_call *call, struct ring_comm *
         .recv_is_chunk = call->collective == COLLECTIVE_REDUCE_SCATTER,
         .send_is_chunk = call->collective == COLLECTIVE_ALL_GATHER,
     };
-    struct sent sent = predict(&operation, call->grouped);
+    struct sent sent = predict(&operation, call->grouped || call->on_device);
     free(begins);
     return sent;
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "ring/exchange.h"
+#include "ring/flight.h"
 #include "ring/threshold.h"
 #include "ring/window.h"
 #include "verbs/clock.h"
@@ -34,6 +35,7 @@ struct introduction {
     uint64_t slot_bytes, slot_count, exchange_bytes, window_bytes, check_roots_bytes;
     int64_t channels, timeout_ms, hierarchy;
     char transport[16];
+    char device[16];
 };
 
 /* ---- tunables ---- */
@@ -111,7 +113,7 @@ static enum status resolve_config(struct ring_comm *comm, const struct ring_conf
     if (strcmp(config->transport, "auto") == 0) return STATUS_OK;
     comm->transport = transport_by_name(config->transport);
     if (comm->transport == NULL)
-        return FAIL(STATUS_INVALID, "transport is \"%s\"; expected auto, shm, tcp or verbs", config->transport);
+        return FAIL(STATUS_INVALID, "transport is \"%s\"; expected auto, shm, tcp, verbs or cuda_ipc", config->transport);
     config->transport = comm->transport->name; /* the caller's text need not outlive the call */
     return STATUS_OK;
 }
@@ -206,6 +208,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
     };
     if (comm->book != NULL) mine->book = region_book_offer(comm->book);
     snprintf(mine->transport, sizeof mine->transport, "%s", comm->config.transport);
+    snprintf(mine->device, sizeof mine->device, "%s", device_name(comm->device));
     if (getrandom(&mine->id, sizeof mine->id, 0) != (ssize_t)sizeof mine->id)
         return FAIL(STATUS_SYSTEM, "getrandom failed");
     const char *why = "";
@@ -216,7 +219,9 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
     for (int r = 0; r < comm->nranks; r++) all[r].transport[sizeof all[r].transport - 1] = 0; /* a text, whatever was sent */
     TRY(check_agreement(all, comm->nranks));
     comm->id = all[0].id << 8; /* the low byte tells channels apart */
+    comm->all_cuda = device_kind(comm->device) == MEMORY_CUDA;
     for (int r = 0; r < comm->nranks; r++) {
+        comm->all_cuda = comm->all_cuda && memcmp(all[r].device, all[0].device, sizeof all[0].device) == 0;
         comm->ranks[r] = all[r].rank;
         comm->books[r] = all[r].book;
     }
@@ -226,7 +231,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
 
 static size_t edge_count(const struct ring_comm *comm)
 {
-    return (size_t)comm->nranks * ((size_t)comm->config.channels + 2) * 2;
+    return (size_t)comm->nranks * (size_t)comm_edge_channels(comm) * 2;
 }
 
 static enum status allocate(struct ring_comm *comm)
@@ -245,9 +250,25 @@ static enum status allocate(struct ring_comm *comm)
     return STATUS_OK;
 }
 
+/* Of what is in host memory: slots that are CUDA memory do not serve it. */
 static const struct transport *transport_between(int a, int b, const struct ring_comm *comm)
 {
-    return comm->transport != NULL ? comm->transport : topology_transport(&comm->ranks[a], &comm->ranks[b]);
+    bool given = comm->transport != NULL && comm->transport != &transport_cuda_ipc;
+    return given ? comm->transport : topology_transport(&comm->ranks[a], &comm->ranks[b]);
+}
+
+/* Of what is in CUDA memory. */
+static const struct transport *device_transport_between(int a, int b, const struct ring_comm *comm)
+{
+    if (comm->transport != NULL) return comm->transport;
+    bool reach = comm->ranks[a].host == comm->ranks[b].host && comm->all_cuda;
+    return reach ? &transport_cuda_ipc : topology_transport(&comm->ranks[a], &comm->ranks[b]);
+}
+
+static const struct transport *edge_transport(int channel, int peer, const struct ring_comm *comm)
+{
+    bool of_device = channel >= comm_device_channel(comm);
+    return (of_device ? device_transport_between : transport_between)(comm->rank, peer, comm);
 }
 
 static bool shares_one_memory(const struct ring_comm *comm)
@@ -412,6 +433,7 @@ void ring_comm_close(struct ring_comm *comm)
     if (comm == NULL) return;
     wait_for_all(comm);
     exchange_forget(comm);
+    flights_close(comm);
     for (size_t i = 0; comm->edges != NULL && i < edge_count(comm); i++) edge_close(comm->edges[i]);
     for (int r = 0; comm->views != NULL && r < comm->nranks; r++) region_view_close(comm->views[r]);
     region_book_close(comm->book);
@@ -467,6 +489,7 @@ static enum status split_open(
     comm->exchange_measured = parent->exchange_measured;
     memcpy(comm->exchange_most, parent->exchange_most, sizeof comm->exchange_most);
     comm->transport = parent->transport;
+    comm->all_cuda = parent->all_cuda;
     comm->premul = 1.0;
     comm->reduce_dtype = parent->reduce_dtype;
     comm->progress = progress_share(parent->progress);
@@ -556,9 +579,11 @@ enum status ring_comm_shrink(struct ring_comm **comm, struct bootstrap **bootstr
 /* Where topology knows no NICs they are taken in turn: by channels, and in two levels by the ranks of a host too. */
 static int rail_of(int channel, int peer, const struct ring_comm *comm)
 {
+    const struct transport *transport = edge_transport(channel, peer, comm);
+    if (channel >= comm_device_channel(comm)) channel -= comm_device_channel(comm);
     int turn = channel;
     if (comm->host_ranks > 1 && channel < comm->config.channels) turn += comm->position[channel] % comm->host_ranks;
-    if (transport_between(comm->rank, peer, comm) != &transport_verbs) return turn;
+    if (transport != &transport_verbs) return turn;
     int nic = nic_of(channel, comm);
     int rail = nic < 0 ? -1 : nic_rail(comm->names.nics[nic], comm->device);
     return rail < 0 ? turn : rail;
@@ -595,7 +620,7 @@ enum status comm_edge(struct edge **edge, int channel, enum edge_side side, int 
     struct edge **place = comm_edge_place(channel, side, peer, comm);
     if (*place == NULL) {
         struct edge_config config = edge_config_of(channel, side, peer, comm);
-        TRY(edge_open(place, transport_between(comm->rank, peer, comm), &config));
+        TRY(edge_open(place, edge_transport(channel, peer, comm), &config));
     }
     *edge = *place;
     return STATUS_OK;
@@ -618,7 +643,7 @@ const char *ring_comm_transport(const struct ring_comm *comm)
 {
     if (comm->nranks == 1) return "self";
     int next = comm_rank_at(comm, 0, (comm->position[0] + 1) % comm->nranks);
-    return transport_between(comm->rank, next, comm)->name;
+    return edge_transport(comm_edge_channel(comm, 0, comm->all_cuda), next, comm)->name;
 }
 
 static uint64_t counter_read(const uint64_t *counter) { return __atomic_load_n(counter, __ATOMIC_RELAXED); }

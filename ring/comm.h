@@ -31,8 +31,9 @@ struct ring_comm {
     int *order;                        /* [channels][nranks]: rank at a position */
     bool orders_differ;                /* between channels */
     int *position;                     /* [channels]: of this rank */
-    struct edge **edges;               /* [channels + 2][2 sides][nranks], NULL until opened: the rings', that of */
-                                       /* direct plans, and that of exchanges */
+    struct edge **edges;               /* [comm_edge_channels()][2 sides][nranks], NULL until opened: the rings', that of */
+                                       /* direct plans, and that of exchanges; then the first two again for CUDA memory */
+    bool all_cuda;                     /* every rank has a device of the same CUDA kind: alike on all ranks */
     bool has_windows;                  /* all ranks are on one host and can read one another's regions: alike on all ranks */
     bool has_memory;                   /* of ring_alloc(), once and for all: in the order of the calls, so alike on all ranks */
     struct region_book *book;          /* this rank's regions; shared with the parts of this communicator; NULL: none */
@@ -41,6 +42,7 @@ struct ring_comm {
     bool exchange_measured;            /* RINGZERO_EXCHANGE_BYTES=measure: then, of each collective that can be an exchange, */
     size_t exchange_most[COLLECTIVE_COUNT]; /* bytes of the largest part. 0: config.exchange_bytes says it */
     struct exchange_store *exchanges;  /* plans of small operations, by and for exchange.c: the driver's alone */
+    struct flights *flights;           /* what its device works on; NULL until the first operation on CUDA memory */
     struct progress *progress;
     struct trace *trace; /* NULL: nobody watches */
     bool opened;
@@ -92,6 +94,15 @@ static inline size_t comm_stage_bytes(const struct ring_comm *comm)
 
 static inline int comm_direct_channel(const struct ring_comm *comm) { return comm->config.channels; }
 static inline int comm_exchange_channel(const struct ring_comm *comm) { return comm->config.channels + 1; }
+static inline int comm_device_channel(const struct ring_comm *comm) { return comm->config.channels + 2; } /* the first of them */
+static inline int comm_edge_channels(const struct ring_comm *comm) { return 2 * comm->config.channels + 3; }
+
+/* The edges that a plan uses: a ring's, or (channel −1) those of direct plans; for host or for CUDA memory. */
+static inline int comm_edge_channel(const struct ring_comm *comm, int channel, bool on_device)
+{
+    if (channel < 0) channel = comm_direct_channel(comm);
+    return on_device ? comm_device_channel(comm) + channel : channel;
+}
 
 /* Where the edge is kept: NULL there until comm_edge() has opened it. */
 static inline struct edge **comm_edge_place(int channel, enum edge_side side, int peer, const struct ring_comm *comm)

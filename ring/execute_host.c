@@ -1,4 +1,5 @@
-/* execute_host: runs a plan on host memory: a non-blocking cursor over (block, step, slice). See operation.h for the order.
+/* execute_host: the host runs a plan: a non-blocking cursor over (block, step, slice). See operation.h for the order. On host memory it
+ * does the work of a step itself; on a device's it enqueues it, and the step ends when the device has done it (flight.h).
  *
  * This file knows what a primitive does with a slice; plan.c decides which primitive, transports move the bytes, and
  * progress.c waits. Invariant I2: no value here depends on transport, slots or timing.
@@ -10,7 +11,9 @@
 
 #include "ring/comm.h"
 #include "ring/exchange.h"
+#include "ring/flight.h"
 #include "ring/operation.h"
+#include "ring/primitive.h"
 #include "ring/roll_call.h"
 #include "ring/slice.h"
 #include "ring/statement.h"
@@ -40,14 +43,14 @@ static void cursor_begin(struct cursor *cursor, struct operation *operation, int
     size_t element = reduce_partial_bytes(&operation->reduction); /* the widest that travels */
     size_t largest = divide_up(largest_chunk(operation), (size_t)operation->cursor_count);
     struct slice_cut cut = slice_cut(
-        largest, element, comm->one_memory, comm->config.slot_bytes, comm->config.slot_count);
+        largest, element, comm->one_memory && !operation->on_device, comm->config.slot_bytes, comm->config.slot_count);
     int root = 0;
     while (comm_rank_at(comm, channel, root) != operation->root) root++;
     *cursor = (struct cursor){
         .operation = operation,
         .plan = plan_make_two_level(operation->collective, comm->nranks, comm->host_ranks, comm->position[channel], root),
         .channel = channel,
-        .edge_channel = collective_is_on_ring(operation->collective) ? channel : comm_direct_channel(comm),
+        .edge_channel = comm_edge_channel(comm, collective_is_on_ring(operation->collective) ? channel : -1, operation->on_device),
         .slice_count = cut.slice_count,
         .slices = cut.slices,
         .waits_for = -1,
@@ -85,12 +88,6 @@ static void slice_extent(
 
 /* ---- what a primitive does with one slice ---- */
 
-/* One slice: its operands, and their bytes in the caller's memory and on the wire. */
-struct slice {
-    struct reduce_slice at;
-    size_t bytes, received_bytes, sent_bytes;
-};
-
 /* Which elements of the caller's memory a step works on. A buffer that holds this rank's chunk alone begins with that chunk; chunks of others are not in it at all. */
 static void slice_operands(
     struct slice *slice, const struct plan_step *step, const struct place *place, const struct cursor *cursor)
@@ -127,40 +124,6 @@ static const unsigned char *sends_from(const struct operation *operation, enum p
     }
 }
 
-/* What plan.h says of a primitive. slot NULL: the transport sends from the caller's memory, nothing is copied for it. */
-static enum status primitive_run(const struct operation *operation, enum primitive primitive, const struct slice *slice)
-{
-    const struct reduce_ops *ops = &reduce_host_ops;
-    const struct reduction *reduction = &operation->reduction;
-    struct reduce_slice at = slice->at;
-    bool scales = reduce_scales(reduction);
-    switch (primitive) {
-    case PRIMITIVE_COPY: /* of one rank alone: its own input is the whole sum */
-        return scales ? ops->scale(&at, reduction, NULL, NULL) : ops->copy(&at, reduction, NULL, NULL);
-    case PRIMITIVE_SEND:
-        at.out = NULL;
-        if (scales) return ops->scale(&at, reduction, NULL, NULL);
-        return ops->copy(&at, reduction, NULL, NULL);
-    case PRIMITIVE_COPY_SEND: return ops->copy(&at, reduction, NULL, NULL);
-    case PRIMITIVE_FORWARD:
-        at.own = at.out;
-        at.out = NULL;
-        return ops->copy(&at, reduction, NULL, NULL);
-    case PRIMITIVE_RECV:
-    case PRIMITIVE_RECV_COPY_SEND:
-        at.own = NULL;
-        return ops->copy(&at, reduction, NULL, NULL);
-    case PRIMITIVE_RECV_REDUCE_SEND:
-        at.out = NULL;
-        return ops->combine(&at, reduction, NULL, NULL);
-    case PRIMITIVE_RECV_REDUCE_COPY:
-    case PRIMITIVE_RECV_REDUCE_COPY_SEND: return ops->combine(&at, reduction, NULL, NULL);
-    case PRIMITIVE_NONE:
-    case PRIMITIVE_COUNT: break;
-    }
-    return STATUS_OK;
-}
-
 /* ---- the cursor ---- */
 
 /* One of a step's edges, and whether it has what the step needs; else what the cursor waits for. */
@@ -172,7 +135,9 @@ static bool edge_can_go(struct edge **edge, struct cursor *cursor, enum edge_sid
     bool consumes = side == EDGE_CONSUMER;
     *edge = *comm_edge_place(cursor->edge_channel, side, rank, comm);
     cursor->waits_for = rank;
-    if ((consumes ? fifo_ready(&(*edge)->fifo) : fifo_room(&(*edge)->fifo)) > 0) return true;
+    struct fifo *fifo = &(*edge)->fifo;
+    uint64_t hand = (*edge)->in_hand;
+    if ((consumes ? fifo_ready_beyond(fifo, hand) : fifo_room_beyond(fifo, hand)) > 0) return true;
     cursor->waits_on = *edge;
     cursor->wait = consumes ? CURSOR_WAITS_DATA : CURSOR_WAITS_ROOM;
     return false;
@@ -182,6 +147,7 @@ static bool edge_can_go(struct edge **edge, struct cursor *cursor, enum edge_sid
 static bool step_can_run(struct cursor *cursor, const struct plan_step *step)
 {
     cursor->consumer = cursor->joined = cursor->producer = NULL;
+    if (cursor->operation->on_device && !flight_is_free(cursor->operation->comm)) return false;
     bool can = edge_can_go(&cursor->consumer, cursor, EDGE_CONSUMER, step->from) &&
                edge_can_go(&cursor->joined, cursor, EDGE_CONSUMER, step->joins) &&
                edge_can_go(&cursor->producer, cursor, EDGE_PRODUCER, step->to);
@@ -190,75 +156,26 @@ static bool step_can_run(struct cursor *cursor, const struct plan_step *step)
 }
 
 /* What has arrived from a position, after its checks; still in its slot. */
-static enum status slice_arrived(const unsigned char **data, struct edge *edge, int position, size_t bytes, const struct cursor *cursor)
+static enum status slice_arrived(const void **data, struct edge *edge, int position, size_t bytes, const struct cursor *cursor)
 {
     const struct ring_comm *comm = cursor->operation->comm;
-    struct fifo_record record = fifo_record(&edge->fifo);
+    struct fifo_record record = fifo_record_beyond(&edge->fifo, edge->in_hand);
     int from = comm_rank_at(comm, cursor->channel, position);
     TRY(operation_check_slice(cursor->operation, from, record.tag, record.bytes, bytes));
-    if (record.address != 0 && edge->transport->peer_reads_slots) /* of another process: not to be followed */
+    if (record.address != 0 && (edge->transport->peer_reads_slots || cursor->operation->on_device)) /* of another process: not to be followed */
         return FAIL(STATUS_DATA, "rank %d: rank %d sent an address over %s, expected data in its slot",
             comm_name(comm, comm->rank), comm_name(comm, from), edge->transport->name);
-    *data = fifo_data(&edge->fifo, &record);
+    *data = record.address != 0 ? fifo_data(&edge->fifo, &record) : fifo_slot_beyond(&edge->fifo, edge->in_hand);
     return STATUS_OK;
 }
 
-static void slice_free(struct edge *edge, size_t bytes, struct operation *operation)
-{
-    fifo_free(&edge->fifo);
-    edge_notify(edge);
-    operation->received_bytes += bytes;
-}
-
-static void slice_post(const struct plan_step *step, const struct slice *slice, uint64_t address, struct cursor *cursor)
-{
-    struct operation *operation = cursor->operation;
-    const struct ring_comm *comm = operation->comm;
-    if (slice->at.streaming) streaming_fence();
-    fifo_post(&cursor->producer->fifo, slice->sent_bytes, operation->tag, address);
-    edge_notify(cursor->producer);
-    operation->sent_bytes += slice->sent_bytes;
-    if (!comm_on_this_host(comm, comm_rank_at(comm, cursor->channel, step->to))) operation->border_bytes += slice->sent_bytes;
-}
-
-static enum status step_run(struct operation *operation, struct cursor *cursor, const struct plan_step *step)
-{
-    struct slice slice = {0};
-    slice_operands(&slice, step, &cursor->at, cursor);
-    if (step->from >= 0) TRY(slice_arrived(&slice.at.wire, cursor->consumer, step->from, slice.received_bytes, cursor));
-    if (step->joins >= 0) TRY(slice_arrived(&slice.at.joined, cursor->joined, step->joins, slice.received_bytes, cursor));
-    uint64_t address = 0;
-    if (step->to >= 0) {
-        const struct transport *transport = cursor->producer->transport;
-        const unsigned char *from = sends_from(operation, step->primitive, &slice);
-        if (transport->reads_address && slice.sent_bytes > 0) address = (uint64_t)(uintptr_t)from;
-        if (address == 0) slice.at.slot = fifo_slot(&cursor->producer->fifo);
-        slice.at.streaming = operation->streaming && transport->peer_reads_slots;
-    }
-    if (slice.at.count > 0) TRY(primitive_run(operation, step->primitive, &slice));
-    if (step->from >= 0) slice_free(cursor->consumer, slice.received_bytes, operation);
-    if (step->joins >= 0) slice_free(cursor->joined, slice.received_bytes, operation);
-    if (step->to >= 0) slice_post(step, &slice, address, cursor);
-    return STATUS_OK;
-}
-
-static enum status progress_step_edges(struct cursor *cursor, bool *moved)
-{
-    if (cursor->consumer != NULL) TRY(edge_progress(cursor->consumer, moved));
-    if (cursor->joined != NULL) TRY(edge_progress(cursor->joined, moved));
-    if (cursor->producer != NULL) TRY(edge_progress(cursor->producer, moved));
-    return STATUS_OK;
-}
-
-/* What has just been done, for whoever watches. */
-static void cursor_trace(struct trace *trace, int64_t begin_ns, const struct plan_step *step, const struct cursor *cursor)
+/* What is done, for whoever watches. */
+static struct trace_event step_event(size_t bytes, const struct plan_step *step, const struct cursor *cursor)
 {
     const struct operation *operation = cursor->operation;
     const struct ring_comm *comm = operation->comm;
-    struct slice slice = {0};
-    slice_operands(&slice, step, &cursor->at, cursor);
-    struct trace_event event = {
-        .bytes = slice.bytes,
+    return (struct trace_event){
+        .bytes = bytes,
         .slice = cursor->at.block + cursor->at.slice,
         .sequence = (uint32_t)operation->sequence,
         .step = cursor->at.step,
@@ -269,7 +186,75 @@ static void cursor_trace(struct trace *trace, int64_t begin_ns, const struct pla
         .collective = (uint8_t)operation->collective,
         .primitive = (uint8_t)step->primitive,
     };
-    trace_step(trace, cursor->channel, begin_ns, &event);
+}
+
+static void slice_free(struct edge *edge, size_t bytes, struct operation *operation)
+{
+    if (edge == NULL) return;
+    fifo_free(&edge->fifo);
+    edge_notify(edge);
+    operation->received_bytes += bytes;
+}
+
+void step_finish(struct operation *operation, int channel, const struct step_end *end)
+{
+    slice_free(end->consumer, end->received_bytes, operation);
+    slice_free(end->joined, end->received_bytes, operation);
+    if (end->producer != NULL) {
+        if (end->streaming) streaming_fence();
+        fifo_post(&end->producer->fifo, end->sent_bytes, operation->tag, end->address);
+        edge_notify(end->producer);
+        operation->sent_bytes += end->sent_bytes;
+        if (end->leaves_host) operation->border_bytes += end->sent_bytes;
+    }
+    if (operation->comm->trace != NULL) trace_step(operation->comm->trace, channel, end->begin_ns, &end->event);
+}
+
+/* Which edges the step uses, and how. */
+static struct step_end step_prepare(struct slice *slice, const struct plan_step *step, struct cursor *cursor)
+{
+    const struct operation *operation = cursor->operation;
+    const struct ring_comm *comm = operation->comm;
+    struct edge *producer = cursor->producer;
+    struct step_end end = {.consumer = cursor->consumer, .joined = cursor->joined, .producer = producer,
+        .received_bytes = slice->received_bytes, .sent_bytes = slice->sent_bytes};
+    if (producer == NULL) return end;
+    const unsigned char *from = sends_from(operation, step->primitive, slice);
+    bool by_address = producer->transport->reads_address && !operation->on_device && slice->sent_bytes > 0;
+    if (by_address) end.address = (uint64_t)(uintptr_t)from;
+    if (end.address == 0) slice->at.slot = fifo_slot_beyond(&producer->fifo, producer->in_hand);
+    end.streaming = slice->at.streaming = operation->streaming && producer->transport->peer_reads_slots;
+    end.leaves_host = !comm_on_this_host(comm, comm_rank_at(comm, cursor->channel, step->to));
+    return end;
+}
+
+/* On the host a step ends here; on a device later, in flights_land(). */
+static enum status step_run(struct operation *operation, struct cursor *cursor, const struct plan_step *step)
+{
+    struct slice slice = {0};
+    struct trace *trace = operation->comm->trace;
+    int64_t begin_ns = trace_now(trace);
+    slice_operands(&slice, step, &cursor->at, cursor);
+    if (step->from >= 0) TRY(slice_arrived(&slice.at.wire, cursor->consumer, step->from, slice.received_bytes, cursor));
+    if (step->joins >= 0) TRY(slice_arrived(&slice.at.joined, cursor->joined, step->joins, slice.received_bytes, cursor));
+    struct step_end end = step_prepare(&slice, step, cursor);
+    if (trace != NULL) {
+        end.begin_ns = begin_ns;
+        end.event = step_event(slice.bytes, step, cursor);
+    }
+    if (operation->on_device) return flight_begin(operation, cursor->channel, step->primitive, &slice, &end);
+    enum reduce_kind kind = primitive_work(&slice.at, step->primitive, reduce_scales(&operation->reduction));
+    if (slice.at.count > 0) TRY(reduce_do(&reduce_host_ops, kind, &slice.at, &operation->reduction, NULL, NULL));
+    step_finish(operation, cursor->channel, &end);
+    return STATUS_OK;
+}
+
+static enum status progress_step_edges(struct cursor *cursor, bool *moved)
+{
+    if (cursor->consumer != NULL) TRY(edge_progress(cursor->consumer, moved));
+    if (cursor->joined != NULL) TRY(edge_progress(cursor->joined, moved));
+    if (cursor->producer != NULL) TRY(edge_progress(cursor->producer, moved));
+    return STATUS_OK;
 }
 
 static enum status cursor_advance(struct operation *operation, struct cursor *cursor, bool *moved)
@@ -282,9 +267,7 @@ static enum status cursor_advance(struct operation *operation, struct cursor *cu
                 trace_wait(trace, cursor->wait == CURSOR_WAITS_DATA ? TRACE_WAIT_DATA : TRACE_WAIT_ROOM, cursor->channel);
             break;
         }
-        int64_t begin_ns = trace_now(trace);
         TRY(step_run(operation, cursor, &step));
-        if (trace != NULL) cursor_trace(trace, begin_ns, &step, cursor);
         *moved = true;
         if (!place_next(&cursor->at, cursor)) cursor->wait = CURSOR_DRAINING;
         /* Staged slices should be under way while the next one is computed. */
@@ -373,6 +356,14 @@ static bool writes_shared_slots(const struct operation *operation)
     return false;
 }
 
+static enum status open_flights(struct ring_comm *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    enum status status = flights_open(comm);
+    pthread_mutex_unlock(&comm->lock);
+    return status;
+}
+
 static enum status begin_plan(struct operation *operation)
 {
     struct ring_comm *comm = operation->comm;
@@ -381,14 +372,16 @@ static enum status begin_plan(struct operation *operation)
     int most = neighbours + 2 * roll_call_rounds(comm->nranks);
     operation->cursor_count = on_ring ? comm->config.channels : 1;
     operation->edges = operation->room->edges;
+    if (operation->on_device) TRY(open_flights(comm));
     if (most > OPERATION_ROOM_EDGES)
         operation->edges = calloc((size_t)most, sizeof *operation->edges);
     if (operation->edges == NULL) return FAIL(STATUS_SYSTEM, "no memory for %d edges", most);
     for (int channel = 0; channel < operation->cursor_count; channel++) {
         cursor_begin(&operation->room->cursors[channel], operation, channel);
         TRY(open_edges(&operation->room->cursors[channel]));
-        offer_landings(&operation->room->cursors[channel]);
+        if (!operation->on_device) offer_landings(&operation->room->cursors[channel]);
     }
+    if (operation->on_device) return STATUS_OK;
     operation->slots_are_shared = writes_shared_slots(operation);
     if (!operation->slots_are_shared) return STATUS_OK;
     pthread_mutex_lock(&comm->lock);
@@ -410,6 +403,7 @@ enum status operation_begin(struct operation *operation)
 void operation_end(struct operation *operation)
 {
     if (operation->windows) window_end(operation);
+    flights_abandon(operation);
     for (int e = 0; e < operation->edge_count; e++) operation->edges[e]->landing = NULL;
     if (operation->edges != NULL && operation->edges != operation->room->edges) free(operation->edges);
     operation->edges = NULL;
@@ -420,11 +414,12 @@ static enum status advance_plan(struct operation *operation, bool *moved, bool *
 {
     for (int e = 0; e < operation->edge_count; e++) TRY(edge_progress(operation->edges[e], moved));
     bool ended;
+    TRY(flights_land(operation, moved));
     TRY(roll_call_advance(operation, moved, &ended));
     for (int channel = 0; channel < operation->cursor_count; channel++) {
         struct cursor *cursor = &operation->room->cursors[channel];
         TRY(cursor_advance(operation, cursor, moved));
-        ended = ended && cursor->wait == CURSOR_DRAINING;
+        ended = ended && cursor->wait == CURSOR_DRAINING && operation->oldest == NULL;
     }
     for (int e = 0; e < operation->edge_count && ended; e++) ended = edge_drained(operation->edges[e]);
     *done = ended;

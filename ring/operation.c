@@ -1,7 +1,8 @@
 /* operation: what an operation is, whatever runs it: its chunks, its word for the wire, its words for people.
  *
  *   tag, one word in every slice     bits 0–15    sequence of the communicator        0 of sends and receives
- *                                    16–23        collective                          send for both ends
+ *                                    16–22        collective                          send for both ends
+ *                                    23           its buffers are in CUDA memory
  *                                    24–27, 28–30 dtype, redop
  *                                    31           sums travel in float32
  *                                    32–39        root, mod 256                       0 of sends and receives
@@ -61,20 +62,21 @@ uint64_t operation_tag(const struct operation *operation)
                         : (operation->sequence & OPERATION_TAG_SEQUENCE) | (uint64_t)operation->collective << 16 |
                               ((uint64_t)operation->root & 0xff) << 32;
     return what | (uint64_t)operation->reduction.dtype << 24 | (uint64_t)operation->reduction.redop << 28 |
-           (uint64_t)operation->reduction.wide << 31 | count_word(operation) << 40;
+           (uint64_t)operation->on_device << 23 | (uint64_t)operation->reduction.wide << 31 | count_word(operation) << 40;
 }
 
 /* ---- words ---- */
 
 static void describe(char *text, size_t bytes, enum collective collective, unsigned long long sequence, const char *count,
-    enum dtype dtype, enum redop redop, bool wide, int root)
+    enum dtype dtype, enum redop redop, bool wide, bool on_device, int root)
 {
     bool reduces = collective_is_reduction(collective);
     const char *word = collective == COLLECTIVE_SEND ? "to rank" : collective == COLLECTIVE_RECV ? "from rank" : "root";
     char at_root[32] = "";
     if (collective_is_rooted(collective) && root >= 0) snprintf(at_root, sizeof at_root, ", %s %d", word, root);
-    snprintf(text, bytes, "%s #%llu (%s %s%s%s%s%s)", collective_name(collective), sequence, count, dtype_name(dtype),
-        reduces ? ", " : "", reduces ? redop_name(redop) : "", reduces && wide ? " in float32" : "", at_root);
+    snprintf(text, bytes, "%s #%llu (%s %s%s%s%s%s%s)", collective_name(collective), sequence, count, dtype_name(dtype),
+        reduces ? ", " : "", reduces ? redop_name(redop) : "", reduces && wide ? " in float32" : "",
+        on_device ? " in CUDA memory" : "", at_root);
 }
 
 void operation_describe(char *text, size_t bytes, const struct operation *operation)
@@ -82,19 +84,19 @@ void operation_describe(char *text, size_t bytes, const struct operation *operat
     char count[24];
     snprintf(count, sizeof count, "%zu", operation->count);
     describe(text, bytes, operation->collective, (unsigned long long)operation->sequence, count, operation->reduction.dtype,
-        operation->reduction.redop, operation->reduction.wide, operation->root);
+        operation->reduction.redop, operation->reduction.wide, operation->on_device, operation->root);
 }
 
 bool operation_describe_tag(char *text, size_t bytes, uint64_t tag)
 {
-    enum collective collective = (enum collective)(tag >> 16 & 0xff);
+    enum collective collective = (enum collective)(tag >> 16 & 0x7f);
     enum dtype dtype = (enum dtype)(tag >> 24 & 0xf);
     enum redop redop = (enum redop)(tag >> 28 & 7);
     if ((unsigned)collective >= COLLECTIVE_COUNT || (unsigned)dtype >= DTYPE_COUNT || (unsigned)redop >= REDOP_COUNT)
         return false;
     char count[24] = "another count of";
     if (tag >> 63 == 0) snprintf(count, sizeof count, "%llu", (unsigned long long)(tag >> 40));
-    describe(text, bytes, collective, tag & 0xffff, count, dtype, redop, (tag >> 31 & 1) != 0,
+    describe(text, bytes, collective, tag & 0xffff, count, dtype, redop, (tag >> 31 & 1) != 0, (tag >> 23 & 1) != 0,
         collective == COLLECTIVE_SEND ? -1 : (int)(tag >> 32 & 0xff));
     return true;
 }
@@ -133,6 +135,10 @@ void operation_describe_wait(char *text, size_t bytes, int *rank, const struct o
     }
     if (operation->begun && operation->windows && !operation->room->window.ended) {
         window_describe_wait(text, bytes, rank, operation);
+        return;
+    }
+    if (operation->oldest != NULL) {
+        snprintf(text, bytes, "its device (%s) to work on a slice", device_name(operation->comm->device));
         return;
     }
     for (int channel = 0; channel < operation->cursor_count; channel++) {

@@ -27,6 +27,7 @@
 
 #define RING_MAX_CHANNELS 16
 
+struct flight;
 struct ring_comm;
 
 enum cursor_wait { CURSOR_RUNNING, CURSOR_WAITS_DATA, CURSOR_WAITS_ROOM, CURSOR_DRAINING };
@@ -140,6 +141,7 @@ struct operation {
     const size_t *begins;  /* [nranks + 1], of v-forms: chunk c is [begins[c], begins[c + 1]); else NULL */
     bool send_is_chunk;    /* send (recv) holds this rank's chunk only, at offset 0 */
     bool recv_is_chunk;
+    bool on_device;        /* send and recv are CUDA memory */
     bool exchanges;        /* small: runs as an exchange, not on the ring */
     bool has_memory;       /* comm->has_memory when it was called */
     bool windows;          /* everyone reads from everyone, not on the ring */
@@ -154,6 +156,7 @@ struct operation {
     int cursor_count;
     struct edge **edges;   /* all that it uses: room->edges, or allocated where those do not suffice */
     int edge_count;
+    struct flight *oldest, *youngest; /* slices that the device works on: flight.h */
     uint64_t sent_bytes, received_bytes;
     uint64_t border_bytes; /* of those sent, to other hosts */
     bool begun;            /* by the engine, when its turn has come */

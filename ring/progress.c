@@ -30,6 +30,7 @@
 #define YIELDS_BEFORE_SLEEP 4   /* whoever shares this core goes first */
 #define YIELDS_WHEN_SHARED  100 /* cores shared by ranks: each yield is one turn of the others */
 #define SLEEP_NS            1000000 /* at most: deadlines and the job's failure are looked at in between */
+#define DEVICE_NS           20000   /* between looks at what a device works on */
 #define POLL_MS             1
 #define DEATH_NEWS_MS       200
 #define POLL_DESCRIPTORS    32
@@ -125,6 +126,13 @@ static int live_descriptors(struct pollfd *descriptors, const struct progress *p
     return count;
 }
 
+static bool device_works(const struct progress *progress)
+{
+    for (const struct operation *operation = progress->live; operation != NULL; operation = operation->next)
+        if (operation->oldest != NULL) return true;
+    return false;
+}
+
 /* Gives the core up a little more with every pass that moved nothing. `idle` counts them; *listening says that the next pass
  * is the last look before sleep, and *rings what the bell had rung before it. */
 static void idle_wait(int idle, bool *listening, uint32_t *rings, struct progress *progress)
@@ -135,6 +143,10 @@ static void idle_wait(int idle, bool *listening, uint32_t *rings, struct progres
     }
     if (idle < progress->spins + progress->yields) {
         sched_yield();
+        return;
+    }
+    if (device_works(progress)) { /* it rings no bell */
+        nanosleep(&(struct timespec){0, DEVICE_NS}, NULL);
         return;
     }
     struct pollfd descriptors[POLL_DESCRIPTORS];

@@ -105,6 +105,8 @@ struct reduce_slice {
     bool streaming;     /* into the slot: the host's alone */
 };
 
+enum reduce_kind { REDUCE_NOTHING, REDUCE_COPY, REDUCE_SCALE, REDUCE_COMBINE };
+
 /* All three pass over memory once. native NULL (the host): done on return; else they are enqueued there, and the slice's
  * memory must be within that device's reach. errors: CUDA. threads: any. Required. */
 struct reduce_ops {
@@ -117,6 +119,14 @@ struct reduce_ops {
     enum status (*combine)(const struct reduce_slice *slice, const struct reduction *reduction, void *native, struct device *device);
 };
 extern const struct reduce_ops reduce_host_ops;
+
+static inline enum status reduce_do(const struct reduce_ops *ops, enum reduce_kind kind, const struct reduce_slice *slice,
+    const struct reduction *reduction, void *native, struct device *device)
+{
+    if (kind == REDUCE_COPY) return ops->copy(slice, reduction, native, device);
+    if (kind == REDUCE_SCALE) return ops->scale(slice, reduction, native, device);
+    return kind == REDUCE_COMBINE ? ops->combine(slice, reduction, native, device) : STATUS_OK;
+}
 
 /* Those of a device's memory: the host's for the host; NULL: its module has none. */
 const struct reduce_ops *reduce_ops_of(const struct device *device);

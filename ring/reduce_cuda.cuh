@@ -23,8 +23,6 @@
 
 #define REDUCE_PACK_BYTES 16
 
-enum reduce_kind { REDUCE_COPY, REDUCE_SCALE, REDUCE_COMBINE };
-
 /* What a kernel is given: a slice, and the reduction as numbers. */
 struct reduce_work {
     struct reduce_slice slice;

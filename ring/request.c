@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ring/exchange.h"
+#include "ring/flight.h"
 #include "ring/small.h"
 #include "ring/window.h"
 #include "verbs/clock.h"
@@ -13,6 +14,25 @@
 _Static_assert(sizeof(struct request) <= STREAM_ARGUMENT_BYTES, "a request fits a stream's call");
 
 /* ---- checks ---- */
+
+static enum status check_device(const char *name, const struct span *span, const struct request *request)
+{
+    const struct ring_comm *comm = request->comm;
+    const char *call = collective_name(request->collective);
+    if (device_kind(comm->device) != MEMORY_CUDA)
+        return FAIL(STATUS_INVALID, "%s: %s is in CUDA memory; expected host memory: the communicator was opened with device %s",
+            call, name, device_name(comm->device));
+    if (!comm->all_cuda)
+        return FAIL(STATUS_INVALID, "%s: %s is in CUDA memory; expected host memory: some ranks opened the communicator with another "
+            "device than %s", call, name, device_name(comm->device));
+    if (span->device != comm->device->index)
+        return FAIL(STATUS_INVALID, "%s: %s is in the memory of GPU %d; expected GPU %d, the communicator's", call, name, span->device,
+            comm->device->index);
+    if (reduce_ops_of(comm->device) == NULL)
+        return FAIL(STATUS_INVALID, "%s: %s is in CUDA memory; expected host memory: the module of device %s has no reductions", call,
+            name, device_name(comm->device));
+    return STATUS_OK;
+}
 
 static enum status check_span(const char *name, const struct span *span, size_t elements, const struct request *request)
 {
@@ -30,9 +50,7 @@ static enum status check_span(const char *name, const struct span *span, size_t 
     if ((uintptr_t)span->ptr % element != 0)
         return FAIL(STATUS_INVALID, "%s: %s is at %p; expected a multiple of %zu, the size of %s", call, name, span->ptr,
             element, dtype_name(request->dtype));
-    if (span->kind == MEMORY_CUDA)
-        return FAIL(STATUS_INVALID, "%s: %s is in CUDA memory; expected host memory: this build has no CUDA", call, name);
-    return STATUS_OK;
+    return span->kind == MEMORY_CUDA ? check_device(name, span, request) : STATUS_OK;
 }
 
 static size_t chunk_offset(const struct request *request)
@@ -106,9 +124,16 @@ static enum status check_request(struct request *request)
     if (!reads_send(request) || request->count == 0) request->send = (struct span){0};
     if (!writes_recv(request) || request->count == 0) request->recv = (struct span){0};
     if (request->count == 0) return STATUS_OK;
+    if (span_elements(request, request->send_is_chunk) == 0) request->send = (struct span){0}; /* of a v-form */
+    if (span_elements(request, request->recv_is_chunk) == 0) request->recv = (struct span){0};
     if (writes_recv(request)) TRY(check_span("recv", &request->recv, span_elements(request, request->recv_is_chunk), request));
     if (reads_send(request)) TRY(check_span("send", &request->send, span_elements(request, request->send_is_chunk), request));
-    return reads_send(request) && writes_recv(request) ? check_overlap(request) : STATUS_OK;
+    if (!reads_send(request) || !writes_recv(request)) return STATUS_OK;
+    bool send_cuda = request->send.kind == MEMORY_CUDA, recv_cuda = request->recv.kind == MEMORY_CUDA;
+    if (send_cuda != recv_cuda && request->send.ptr != NULL && request->recv.ptr != NULL)
+        return FAIL(STATUS_INVALID, "%s: send is in %s, recv in %s; expected both in CUDA memory or none: copy one of them first", call,
+            memory_kind_name(request->send.kind), memory_kind_name(request->recv.kind));
+    return check_overlap(request);
 }
 
 /* ---- running ---- */
@@ -160,6 +185,19 @@ static void comm_count(struct ring_comm *comm, const struct operation *operation
     pthread_mutex_unlock(&comm->lock);
 }
 
+/* Alike on all ranks: buffers of no elements do not count, and every rank has another one unless the whole call is empty. */
+static bool is_on_device(const struct request *request)
+{
+    return (request->recv.ptr != NULL && request->recv.kind == MEMORY_CUDA) ||
+           (request->send.ptr != NULL && request->send.kind == MEMORY_CUDA);
+}
+
+/* What is in CUDA memory is complete only when the stream's kernels have run. */
+static enum status follow_stream(const struct request *request)
+{
+    return request->stream != NULL && is_on_device(request) ? flights_follow(request->comm, request->stream) : STATUS_OK;
+}
+
 static void operation_make(struct operation *operation, struct operation_room *room, const struct request *request)
 {
     *operation = (struct operation){
@@ -179,9 +217,11 @@ static void operation_make(struct operation *operation, struct operation_room *r
         .sequence = request->sequence,
         .group = request->group,
         .has_memory = request->has_memory,
+        .on_device = is_on_device(request),
     };
-    operation->exchanges = request->group == 0 && exchange_fits(operation);
-    operation->windows = request->group == 0 && !operation->exchanges && window_fits(operation);
+    bool alone = request->group == 0 && !operation->on_device;
+    operation->exchanges = alone && exchange_fits(operation);
+    operation->windows = alone && !operation->exchanges && window_fits(operation);
 }
 
 /* The long way. begun: not NULL where small.c has begun and holds the engine. Small ones are not timed: a clock costs as much as
@@ -190,6 +230,7 @@ static enum status run_long(const struct request *request, const struct exchange
 {
     struct ring_comm *comm = request->comm;
     enum status status = begun != NULL ? STATUS_OK : comm_check(comm);
+    if (status == STATUS_OK && (status = follow_stream(request)) != STATUS_OK) comm_fail(comm);
     if (status == STATUS_OK) {
         struct operation_room room;
         struct operation operation;
@@ -242,6 +283,7 @@ static enum status group_run(void *arguments)
     enum status status = comm_check(comm);
     if (status == STATUS_OK && (operations == NULL || rooms == NULL))
         status = FAIL(STATUS_SYSTEM, "no memory for a group of %d operations", group->count);
+    for (int i = 0; i < group->count && status == STATUS_OK; i++) status = follow_stream(&group->requests[i]);
     if (status == STATUS_OK) {
         for (int i = 0; i < group->count; i++) operation_make(&operations[i], &rooms[i], &group->requests[i]);
         int64_t begin_ns = clock_ns();
@@ -289,6 +331,7 @@ enum status ring_group_end(struct ring_comm *comm, struct stream *stream)
     pthread_mutex_unlock(&comm->lock);
     if (!open) return FAIL(STATUS_INVALID, "no group is open on this communicator: begin one first");
     if (group.count == 0) return STATUS_OK;
+    for (int i = 0; i < group.count; i++) group.requests[i].stream = stream;
     if (stream != NULL) return stream_call(stream, group_run, &group, sizeof group, comm->device);
     return group_run(&group);
 }
@@ -328,6 +371,7 @@ enum status request_submit(struct request *request, struct stream *stream)
         return status;
     }
     draw_sequence(request);
+    request->stream = stream;
     request->has_memory = __atomic_load_n(&comm->has_memory, __ATOMIC_RELAXED);
     if (__atomic_load_n(&comm->group_open, __ATOMIC_RELAXED)) {
         pthread_mutex_lock(&comm->lock);

@@ -7,6 +7,7 @@
 
 struct request {
     struct ring_comm *comm;
+    struct stream *stream;  /* that it is called on; NULL: none */
     enum collective collective;
     enum dtype dtype;
     enum redop redop;

@@ -11,8 +11,13 @@
  *                Where ranks differ in the root of a small call, on some rank with its next call: see ring_broadcast().
  *   shapes       Counts are elements. Buffers are aligned to their element. count may be 0 (the spans are then not looked at).
  *   aliasing     In place means the address named with each function; any other overlap of send and recv is INVALID.
+ *   memory       Both spans in host memory, or both in CUDA memory of the communicator's device; alike on all ranks. The bits are the
+ *                same. On CUDA memory every collective takes the ring, or the direct plan, whatever its size.
  *   completion   stream NULL: on return recv holds the result and send may be reused. Else the call returns at once, the
  *                spans must live and send must not change until the stream has passed; failures show at stream_synchronize().
+ *                CUDA memory, stream NULL: what writes send or uses recv has run before the call (stream_synchronize()). With a
+ *                stream: the collective begins when what the stream was given before has run on the device, and what it is given
+ *                afterwards begins when the collective has ended; its worker drives it meanwhile.
  *   bits         I1: same bits on all ranks. I2: they depend on data, nranks and the order of sums alone: the ring's, or, in two
  *                levels, that of hosts on the ring and of ranks in each (enum hierarchy). The rule that chooses looks at nothing
  *                but which ranks share a host.
@@ -79,7 +84,8 @@ struct transport;
 
 /* Zero means: the environment variable, else the default. All must agree on all ranks: checked when the communicator opens. */
 struct ring_config {
-    const char *transport; /* "auto" (shm within a host, tcp between hosts), "shm", "tcp". RINGZERO_TRANSPORT, auto */
+    const char *transport; /* "auto" (shm within a host, for CUDA memory cuda_ipc; tcp between hosts), "shm", "tcp", "verbs", */
+                           /* "cuda_ipc" (host memory then goes as with auto). RINGZERO_TRANSPORT, auto */
     size_t slot_bytes;     /* multiple of 64. RINGZERO_SLOT_BYTES, 256 KiB */
     uint64_t slot_count;   /* power of two ≥ 2. RINGZERO_SLOTS, 8 */
     size_t exchange_bytes; /* parts up to this size take hops to everyone, or log2 n rounds where memory is not shared, instead */
@@ -179,6 +185,7 @@ struct ring_call {
     const size_t *counts; /* of a v-form; else NULL */
     enum reduce_dtype reduce_dtype;
     bool grouped;         /* in a group, which knows no short way for small operations */
+    bool on_device;       /* on CUDA memory, where there is none either */
 };
 
 /* What ring_counters.sent_bytes grows by at `rank` for one call. comm gives the ring's order, the tunables and whether its ranks

@@ -18,6 +18,7 @@
 #include "ring/ring.h"
 #include "tests/harness/edge_chaos.h"
 #include "tests/harness/harness.h"
+#include "tests/harness/through_device.h"
 #include "tests/reduce_oracle.h"
 #include "verbs/log.h"
 
@@ -33,6 +34,7 @@
 
 struct setting {
     struct ring_config config;
+    const char *device; /* NULL: the host */
     bool quick; /* only a few counts */
     const enum dtype *large; /* only the large case, of these up to DTYPE_COUNT; or NULL */
     enum { PLAIN, ALLOCATED, MIXED, STAGED } memory; /* of ring_alloc(): none; all; of even ranks; only one, that is not used */
@@ -218,7 +220,7 @@ static void expected_element(unsigned char *at, const struct test_case *t, size_
 static void check_bytes(const struct test_case *t, const struct ring_counters *before, struct ring_comm *comm)
 {
     struct ring_call call = {t->collective, t->dtype, t->redop, t->root, t->count, t->stride, NULL,
-        t->wide ? REDUCE_DTYPE_FLOAT32 : REDUCE_DTYPE_OWN, false};
+        t->wide ? REDUCE_DTYPE_FLOAT32 : REDUCE_DTYPE_OWN, false, through.device != NULL};
     int rank = ring_comm_rank(comm), c = (int)t->collective;
     struct ring_counters after = ring_comm_counters(comm);
     size_t sent = after.sent_bytes[c] - before->sent_bytes[c], border = after.border_bytes[c] - before->border_bytes[c];
@@ -348,6 +350,7 @@ static void run_wide_others(struct ring_comm *comm)
         {.collective = COLLECTIVE_REDUCE_SCATTER, .dtype = DTYPE_BFLOAT16, .redop = REDOP_SUM, .counts = counts}};
     for (int i = 0; i < 2; i++) {
         enum collective c = calls[i].collective;
+        calls[i].on_device = through.device != NULL;
         uint64_t narrow = ring_predict_sent_bytes(&calls[i], n, rank, comm);
         calls[i].reduce_dtype = REDUCE_DTYPE_FLOAT32;
         uint64_t wide = ring_predict_sent_bytes(&calls[i], n, rank, comm);
@@ -492,7 +495,8 @@ static void check_counters(struct ring_comm *comm)
     for (int c = COLLECTIVE_ALL_REDUCE; c <= COLLECTIVE_BROADCAST; c++)
         for (int k = 0; k < 6; k++) {
             struct test_case t = {.collective = (enum collective)c, .dtype = DTYPE_FLOAT32, .count = counts[k], .root = n - 1};
-            struct ring_call described = {.collective = t.collective, .dtype = t.dtype, .count = t.count, .root = t.root};
+            struct ring_call described = {.collective = t.collective, .dtype = t.dtype, .count = t.count, .root = t.root,
+                .on_device = through.device != NULL};
             struct ring_counters before = ring_comm_counters(comm);
             CHECK_OK(call(&t, all, other, comm, NULL));
             struct ring_counters after = ring_comm_counters(comm);
@@ -520,9 +524,10 @@ static void body(struct bootstrap *bootstrap, void *argument)
     struct device *device = NULL;
     struct ring_comm *comm = NULL;
     struct stream *stream = NULL;
-    if (CHECK_OK(device_open(&device, "host")) && CHECK_OK(stream_open(&stream, device, "test")) &&
+    if (CHECK_OK(device_open(&device, setting->device != NULL ? setting->device : "host")) && CHECK_OK(stream_open(&stream, device, "test")) &&
         CHECK_OK(ring_comm_open(&comm, &config, bootstrap, device))) {
         tested = comm;
+        through_begin(device);
         CHECK(ring_comm_host_ranks(comm) == (setting->host_ranks > 0 ? setting->host_ranks : 1));
         ring_comm_set_premul(comm, premul_of(ring_comm_rank(comm)));
         struct span first = {0}; /* whoever calls ring_alloc() once means it */
@@ -545,6 +550,7 @@ static void body(struct bootstrap *bootstrap, void *argument)
         CHECK_OK(ring_barrier(comm, stream));
         CHECK_OK(stream_synchronize(stream, device));
         ring_free(&first, MEMORY_WORKSPACE, comm);
+        through_end();
         CHECK(memory_account_read(device).now[MEMORY_WORKSPACE] == 0);
     }
     stream_close(stream, device);

@@ -1,4 +1,5 @@
-/* Collectives with a root or between two ranks, the v-forms and groups, against plain references, over every transport.
+/* Collectives with a root or between two ranks, the v-forms and groups, against plain references, over every transport, and on CUDA
+ * memory where there is a device: RINGZERO_TEST_DEVICE, else the simulator.
  * ctest: timeout=120
  *
  * Values are small integers that say where they come from, exact in int32; outputs are poisoned first; counts include 0, and for
@@ -10,6 +11,7 @@
 #include "ring/ring.h"
 #include "tests/harness/edge_chaos.h"
 #include "tests/harness/harness.h"
+#include "tests/harness/through_device.h"
 
 #define POISON (-7777)
 
@@ -187,12 +189,19 @@ static void check_group(struct world *world, size_t count)
     free(sum);
 }
 
+struct setting {
+    struct ring_config config;
+    const char *device;
+};
+
 static void body(struct bootstrap *bootstrap, void *argument)
 {
+    const struct setting *setting = argument;
     struct world world = {.n = bootstrap_nranks(bootstrap), .rank = bootstrap_rank(bootstrap)};
-    CHECK_OK(device_open(&world.device, "host"));
+    if (!CHECK_OK(device_open(&world.device, setting->device))) return;
     CHECK_OK(stream_open(&world.stream, world.device, "test"));
-    if (CHECK_OK(ring_comm_open(&world.comm, argument, bootstrap, world.device))) {
+    if (CHECK_OK(ring_comm_open(&world.comm, &setting->config, bootstrap, world.device))) {
+        through_begin(world.device);
         static const size_t counts[] = {0, 1, 5, 100, 3001};
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
             for (int root = 0; root < world.n; root += world.n > 3 ? 3 : 1) {
@@ -209,6 +218,7 @@ static void body(struct bootstrap *bootstrap, void *argument)
         CHECK_STATUS(ring_reduce(span_host(NULL, 0), span_of(&x, 1), 1, DTYPE_INT32, REDOP_SUM, -1, world.comm, NULL),
             STATUS_INVALID);
     }
+    through_end();
     stream_close(world.stream, world.device);
     ring_comm_close(world.comm);
     CHECK(memory_account_read(world.device).now[MEMORY_COMMUNICATION] == 0);
@@ -218,15 +228,23 @@ static void body(struct bootstrap *bootstrap, void *argument)
 int main(void)
 {
     static const int nranks[] = {1, 2, 3, 5, 8};
-    static struct ring_config configs[] = {
-        {.transport = "shm", .slot_bytes = 1024, .slot_count = 4},
-        {.transport = "tcp", .slot_bytes = 4096, .slot_count = 4},
-        {.transport = "verbs", .slot_bytes = 4096, .slot_count = 4},
-        {.custom = &transport_chaos, .slot_bytes = 192, .slot_count = 2},
-        {.transport = "auto", .channels = 2},
+    const char *device = getenv("RINGZERO_TEST_DEVICE");
+    if (device == NULL) device = "cudasim";
+    struct setting settings[] = {
+        {{.transport = "shm", .slot_bytes = 1024, .slot_count = 4}, "host"},
+        {{.transport = "tcp", .slot_bytes = 4096, .slot_count = 4}, "host"},
+        {{.transport = "verbs", .slot_bytes = 4096, .slot_count = 4}, "host"},
+        {{.custom = &transport_chaos, .slot_bytes = 192, .slot_count = 2}, "host"},
+        {{.transport = "auto", .channels = 2}, "host"},
+        {{.transport = "auto", .slot_bytes = 1024, .slot_count = 4}, device},
+        {{.transport = "tcp", .slot_bytes = 4096, .slot_count = 4}, device},
     };
-    for (size_t c = 0; c < sizeof configs / sizeof *configs; c++)
-        for (size_t i = 0; i < sizeof nranks / sizeof *nranks; i++)
-            if ((c == 0 || nranks[i] != 8) && test_takes(configs[c].transport)) ranks_as_threads(nranks[i], 20000, body, &configs[c]);
+    int count = test_has_device(device) ? 7 : 5;
+    for (int s = 0; s < count; s++)
+        for (size_t i = 0; i < sizeof nranks / sizeof *nranks; i++) {
+            bool on_host = strcmp(settings[s].device, "host") == 0;
+            if (nranks[i] > (s == 0 ? 8 : on_host ? 5 : 3)) continue;
+            if (test_takes(settings[s].config.transport)) ranks_as_threads(nranks[i], 20000, body, &settings[s]);
+        }
     return test_result();
 }

@@ -169,7 +169,7 @@ int main(void)
     static const char *const orders[] = {"forward", "reverse", "random"};
     const char *name = getenv("RINGZERO_TEST_DEVICE");
     if (name == NULL) name = "cudasim";
-    if (device_known(name) != STATUS_OK) return test_skip(status_text());
+    if (!test_has_device(name)) return test_skip(name);
     for (int i = 0; i < (strcmp(name, "cudasim") == 0 ? 3 : 1); i++) {
         fflush(NULL);
         pid_t child = fork();

@@ -59,19 +59,23 @@ static inline uint64_t fifo_index(const struct fifo *fifo, uint64_t step) { retu
 
 /* ---- producer ---- */
 
-/* Steps that may be posted now. */
-static inline uint64_t fifo_room(struct fifo *fifo)
+/* Steps that may be posted now; or, beyond `hand` steps that are in hand (begun, and posted later, in their order), begun. */
+static inline uint64_t fifo_room_beyond(struct fifo *fifo, uint64_t hand)
 {
-    if (fifo->step - fifo->seen >= fifo->slot_count)
+    if (fifo->step + hand - fifo->seen >= fifo->slot_count)
         fifo->seen = __atomic_load_n(fifo->head, __ATOMIC_ACQUIRE); /* pairs with the release in fifo_free() */
-    return fifo->slot_count - (fifo->step - fifo->seen);
+    return fifo->slot_count - (fifo->step + hand - fifo->seen);
 }
 
-/* The slot that the next fifo_post() publishes. Needs room. */
-static inline unsigned char *fifo_slot(const struct fifo *fifo)
+static inline uint64_t fifo_room(struct fifo *fifo) { return fifo_room_beyond(fifo, 0); }
+
+/* The slot that the next fifo_post() publishes, or that of the step after those in hand. Needs room. */
+static inline unsigned char *fifo_slot_beyond(const struct fifo *fifo, uint64_t hand)
 {
-    return fifo->slots + fifo_index(fifo, fifo->step) * fifo->slot_bytes;
+    return fifo->slots + fifo_index(fifo, fifo->step + hand) * fifo->slot_bytes;
 }
+
+static inline unsigned char *fifo_slot(const struct fifo *fifo) { return fifo_slot_beyond(fifo, 0); }
 
 /* Publishes the next step: everything the producer stored before (slot, record) is visible to a consumer that sees tail.
  * Non-temporal stores need their own fence before. address 0: the data is in the slot; else in the producer's memory there,
@@ -102,19 +106,21 @@ static inline uint64_t fifo_unfreed(struct fifo *fifo)
 
 /* ---- consumer ---- */
 
-/* Steps that may be read now. */
-static inline uint64_t fifo_ready(struct fifo *fifo)
+/* Steps that may be read now; or, beyond `hand` steps that are in hand (begun, and freed later, in their order), begun. */
+static inline uint64_t fifo_ready_beyond(struct fifo *fifo, uint64_t hand)
 {
-    if (fifo->seen == fifo->step)
+    if (fifo->seen - fifo->step <= hand)
         fifo->seen = __atomic_load_n(fifo->tail, __ATOMIC_ACQUIRE); /* pairs with the release in fifo_post() */
-    return fifo->seen - fifo->step;
+    return fifo->seen - fifo->step - hand;
 }
 
-/* The record of the oldest step not yet freed. Needs fifo_ready() > 0. A copy, each word of which is loaded once: a producer that shares
- * the memory may be faulty, and what has been checked must be what is used. */
-static inline struct fifo_record fifo_record(const struct fifo *fifo)
+static inline uint64_t fifo_ready(struct fifo *fifo) { return fifo_ready_beyond(fifo, 0); }
+
+/* The record of the oldest step not yet freed, or of the one after those in hand. Needs fifo_ready() > 0. A copy, each word of which is
+ * loaded once: a producer that shares the memory may be faulty, and what has been checked must be what is used. */
+static inline struct fifo_record fifo_record_beyond(const struct fifo *fifo, uint64_t hand)
 {
-    const struct fifo_record *shared = &fifo->records[fifo_index(fifo, fifo->step)];
+    const struct fifo_record *shared = &fifo->records[fifo_index(fifo, fifo->step + hand)];
     struct fifo_record record;
     record.bytes = __atomic_load_n(&shared->bytes, __ATOMIC_RELAXED);
     record.tag = __atomic_load_n(&shared->tag, __ATOMIC_RELAXED);
@@ -122,6 +128,8 @@ static inline struct fifo_record fifo_record(const struct fifo *fifo)
     record.reference = __atomic_load_n(&shared->reference, __ATOMIC_RELAXED);
     return record;
 }
+
+static inline struct fifo_record fifo_record(const struct fifo *fifo) { return fifo_record_beyond(fifo, 0); }
 
 /* Where its data are. */
 static inline const unsigned char *fifo_data(const struct fifo *fifo, const struct fifo_record *record)

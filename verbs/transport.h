@@ -88,6 +88,7 @@ struct edge {
      * where fifo.slots says; only where kernels_reach. */
     intptr_t kernel_shift;
     bool kernels_reach;
+    uint64_t in_hand; /* the executor's: steps that it has begun and has yet to post or free */
     struct edge_config config;
     const struct transport *transport;
     enum edge_phase phase;

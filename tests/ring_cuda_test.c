@@ -1,0 +1,32 @@
+/* Every collective on CUDA memory, driven by the host: the grid of collectives_fixture.h on the simulator, over slots in CUDA memory and
+ * over those of the host, against the reference that host memory is held to: the same bits (I2).
+ *
+ * RINGZERO_TEST_DEVICE=cuda runs it on a GPU, which the ranks share.
+ * ctest: timeout=240
+ */
+#include "tests/collectives_fixture.h"
+
+int main(void)
+{
+    static const struct {
+        struct setting setting;
+        int nranks[8]; /* up to the first 0 */
+    } runs[] = {
+        {{{.transport = "auto"}, .quick = true}, {1, 2, 3}},
+        {{{.transport = "cuda_ipc", .slot_bytes = 1024, .slot_count = 4}, .quick = false}, {2}},
+        {{{.transport = "cuda_ipc", .slot_bytes = 64, .slot_count = 2, .start = UINT64_MAX - 20}, .quick = true}, {3}},
+        {{{.transport = "shm", .slot_bytes = 1024, .slot_count = 4, .channels = 2}, .quick = true}, {2, 5}},
+        {{{.transport = "tcp", .slot_bytes = 320, .slot_count = 2}, .quick = true}, {3}},
+        {{{.custom = &transport_chaos, .slot_bytes = 192, .slot_count = 4, .channels = 2}, .quick = true}, {3}},
+    };
+    const char *name = getenv("RINGZERO_TEST_DEVICE");
+    if (name == NULL) name = "cudasim";
+    if (!test_has_device(name)) return test_skip(name);
+    for (size_t r = 0; r < sizeof runs / sizeof *runs; r++)
+        for (int i = 0; i < 8 && runs[r].nranks[i] != 0; i++) {
+            struct setting setting = runs[r].setting;
+            setting.device = name;
+            ranks_as_threads(runs[r].nranks[i], 30000, body, &setting);
+        }
+    return test_result();
+}
