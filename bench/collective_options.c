@@ -112,13 +112,6 @@ static void take_algorithm(const char *text, struct bench_options *bench)
     bench->algorithm = (enum algorithm)a;
 }
 
-static void take_on_death(const char *text, struct bench_options *bench)
-{
-    if (strcmp(text, "end") != 0 && strcmp(text, "shrink") != 0)
-        options_refuse(&bench->common, "--on-death is \"%s\", expected end or shrink", text);
-    bench->shrinks = strcmp(text, "shrink") == 0;
-}
-
 static void take_memory(const char *text, struct bench_options *bench)
 {
     if (strcmp(text, "plain") != 0 && strcmp(text, "own") != 0)
@@ -168,7 +161,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case 'I': bench->each = true; return 0;
     case 'z': bench->blocking = options_integer(text, "-z", 0, 1, common) != 0; return 0;
     case KEY_ALGORITHM: take_algorithm(text, bench); return 0;
-    case KEY_ON_DEATH: take_on_death(text, bench); return 0;
+    case KEY_ON_DEATH: bench->shrinks = options_shrinks(text, common); return 0;
     case KEY_MEMORY: take_memory(text, bench); return 0;
     case KEY_PLOT: bench->plot = text; return 0;
     case KEY_TRACE: bench->trace = text; return 0;

@@ -74,6 +74,13 @@ size_t options_bytes(const char *text, const char *option, const struct options 
     return (size_t)value << shift;
 }
 
+bool options_shrinks(const char *text, const struct options *options)
+{
+    if (strcmp(text, "end") != 0 && strcmp(text, "shrink") != 0)
+        options_refuse(options, "--on-death is \"%s\", expected end or shrink", text);
+    return strcmp(text, "shrink") == 0;
+}
+
 struct options_range options_range(
     const char *text, const char *option, bool bytes, int64_t min, int64_t max, const struct options *options)
 {

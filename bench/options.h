@@ -60,6 +60,9 @@ int64_t options_integer(
 /* The same for bytes, with an optional suffix: K, M, G are 2^10, 2^20, 2^30. */
 size_t options_bytes(const char *text, const char *option, const struct options *options);
 
+/* --on-death end|shrink: whether those that are left go on when a rank is lost. */
+bool options_shrinks(const char *text, const struct options *options);
+
 /* "1024", or "2..1024": whole numbers within [min, max], or bytes with suffixes. */
 struct options_range {
     int64_t first, last;

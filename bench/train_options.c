@@ -48,6 +48,7 @@ enum key {
     KEY_CHECKPOINT,
     KEY_CHECKPOINT_EVERY,
     KEY_RESUME,
+    KEY_ON_DEATH,
     KEY_SAMPLE,
     KEY_PROMPT,
     KEY_TEMPERATURE,
@@ -207,6 +208,7 @@ static error_t parse_files(int key, char *text, struct train_options *train)
         config->checkpoint_every = take_steps(text, "--checkpoint-every", 1, common);
         return 0;
     case KEY_RESUME: config->resume_dir = text; return 0;
+    case KEY_ON_DEATH: train->shrinks = options_shrinks(text, &train->common); return 0;
     case KEY_SAMPLE:
         config->sample_tokens = (int)options_integer(text, "--sample", 0, 1000000, common);
         return 0;
@@ -294,6 +296,10 @@ static const struct argp_option options[] = {
     {"checkpoint", KEY_CHECKPOINT, "DIR", 0, "write one at the end; the newest two are kept", 7},
     {"checkpoint-every", KEY_CHECKPOINT_EVERY, "N", 0, "and every N steps", 7},
     {"resume", KEY_RESUME, "DIR", 0, "go on from the newest checkpoint in DIR", 7},
+    {"on-death", KEY_ON_DEATH, "end|shrink", 0,
+        "when a rank is lost: end the run (the default), or go on with those that are left, from the "
+        "newest checkpoint; not without rank 0; needs --checkpoint and --checkpoint-every",
+        7},
     {"sample", KEY_SAMPLE, "N", 0, "tokens of text at the end (0)", 7},
     {"prompt", KEY_PROMPT, "TEXT", 0, "that the sample continues (a line break)", 7},
     {"temperature", KEY_TEMPERATURE, "X", 0, "of the sample (0.8)", 7},
@@ -336,7 +342,10 @@ static const struct argp argp = {
     "step then waits for its last operation). A loss or norm that is not finite is null. The last "
     "object is ledger{name{measured, predicted}}, with steps, elements, paper_bytes, formula_bytes, "
     "ranks, differing_ranks, ok.\n\n"
-    "Exit code: 0, or 1 when something failed, on any rank; 2 for bad input.\n\n"
+    "With --on-death shrink a run that loses a rank resumes as --resume would, with fewer ranks: steps "
+    "since the checkpoint are done, and printed, again, each with fewer sequences. Before the first "
+    "checkpoint it begins anew.\n\n"
+    "Exit code: 0, or 1 when something failed, on any rank; 2 for bad input. With --on-death shrink it is rank 0's.\n\n"
     "Examples:\n  ringzero train --ranks 2 --data bible.txt --checkpoint run --sample 300\n"
     "  ringzero train --ranks 4 --data bible.txt --model mini --stage 3 --dtype bfloat16 "
     "--checkpoint-activations full",
@@ -375,6 +384,10 @@ struct train_options train_options_parse(int argc, char **argv)
     if (config->data == NULL)
         options_refuse(
             &train.common, "--data is missing, expected a file of text, or token shards");
+    if (train.shrinks && (config->checkpoint_dir == NULL || config->checkpoint_every == 0))
+        options_refuse(&train.common,
+            "--on-death is shrink, expected --checkpoint DIR and --checkpoint-every N with it: what is lost with a "
+            "rank is only there");
     if (train_config_check(config) != STATUS_OK) options_refuse(&train.common, "%s", status_text());
     return train;
 }

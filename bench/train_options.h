@@ -12,6 +12,7 @@ struct train_options {
     const char *model;                         /* preset's name */
     int layers, heads, channels, vocab, max_t; /* override the preset; 0: not given */
     bool lr_given, gradient_dtype_given, reduce_dtype_given;
+    bool shrinks; /* --on-death shrink */
     int threads; /* of matrix products, per rank; 0: cores / ranks */
 };
 

@@ -285,6 +285,18 @@ struct memory_account memory_account_read_beside(struct device *device)
     return read_account(&device->beside);
 }
 
+static void forget_peaks(struct memory_account *account)
+{
+    for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++)
+        __atomic_store_n(&account->peak[tag], __atomic_load_n(&account->now[tag], __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+}
+
+void memory_account_forget_peaks(struct device *device)
+{
+    forget_peaks(&device->account);
+    forget_peaks(&device->beside);
+}
+
 /* ---- copies ---- */
 
 struct copy_call {
