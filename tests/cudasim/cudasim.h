@@ -227,9 +227,14 @@ template <typename... P, typename... A>
 static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...), A &&...arguments)
 {
     using known = cudasim_kernel<P...>;
-    /* Zeros between the arguments, so that what looks like a pointer there is one. */
+    /* Zeros between the arguments, and in them where a struct has gaps, so that what looks like a pointer is one. */
     alignas(typename known::arguments) unsigned char bytes[sizeof(typename known::arguments)] = {};
-    new (bytes) typename known::arguments(std::forward<A>(arguments)...);
+    auto *copied = new (bytes) typename known::arguments(std::forward<A>(arguments)...);
+#if __has_builtin(__builtin_clear_padding)
+    std::apply([](auto &...each) { (__builtin_clear_padding(&each), ...); }, *copied);
+#else
+    (void)copied;
+#endif
     return cudasim_launch(config, (const void *)kernel, known::invoke, cudasim_anchor, bytes, sizeof bytes);
 }
 
