@@ -283,9 +283,9 @@ static void check_companions(const char *name)
     struct span before, after;
     CHECK_OK(device_open(&device, name));
     CHECK_OK(memory_alloc(&before, 100, MEMORY_WORKSPACE, device));
-    CHECK_STATUS(device_companion_of(&first, listener_open, device), STATUS_SYSTEM);
-    CHECK_OK(device_companion_of(&first, listener_open, device));
-    CHECK_OK(device_companion_of(&second, listener_open, device));
+    CHECK_STATUS(device_companion_find(&first, listener_open, device), STATUS_SYSTEM);
+    CHECK_OK(device_companion_find(&first, listener_open, device));
+    CHECK_OK(device_companion_find(&second, listener_open, device));
     CHECK(first == second && opened == 1);
     CHECK_OK(memory_alloc(&after, 11, MEMORY_WORKSPACE, device));
     memory_free(&before, MEMORY_WORKSPACE, device);

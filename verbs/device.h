@@ -161,9 +161,6 @@ void memory_count(struct device *device, enum memory_tag tag, int64_t bytes);
  * beside it (all zero on the host, where both are one). threads: any. */
 struct memory_account memory_account_read(struct device *device);
 struct memory_account memory_account_read_beside(struct device *device);
-/* Peaks of both begin anew, at what is held now: before another piece of work whose own peaks are to be known. Nothing
- * is allocated meanwhile. */
-void memory_account_forget_peaks(struct device *device);
 
 /* What memory_alloc() gave and memory_free() has not taken back. An address may come again, an id
  * never does: it is by the id that one remembers an allocation, for instance what a NIC was told of
@@ -198,7 +195,7 @@ struct device_companion {
 /* The companion that `open` makes: made by the first call, found by those after it. open must not
  * allocate from a device. errors: those of open; nothing is left then, and the next call tries
  * again. threads: any. */
-MUST_CHECK enum status device_companion_of(
+MUST_CHECK enum status device_companion_find(
     struct device_companion **companion, device_companion_open open, struct device *device);
 
 /* A stream is a queue of calls that run one after another, in order, beside the caller, on one

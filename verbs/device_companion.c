@@ -41,7 +41,7 @@ void device_inside_close(struct device *device)
     device->inside = NULL;
 }
 
-enum status device_companion_of(
+enum status device_companion_find(
     struct device_companion **companion, device_companion_open open, struct device *device)
 {
     struct device_inside *inside = device->inside;

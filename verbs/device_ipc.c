@@ -48,7 +48,7 @@ static enum status book_open(struct device_companion **companion)
 static enum status book_of(struct ipc_book **book, struct device *device)
 {
     struct device_companion *companion = NULL;
-    TRY(device_companion_of(&companion, book_open, device));
+    TRY(device_companion_find(&companion, book_open, device));
     *book = (struct ipc_book *)(void *)companion;
     return STATUS_OK;
 }

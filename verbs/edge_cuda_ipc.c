@@ -161,7 +161,7 @@ static enum status lingerers_open(struct device_companion **companion)
 static enum status lingerers_of(struct lingerers **lingerers, struct device *device)
 {
     struct device_companion *companion = NULL;
-    TRY(device_companion_of(&companion, lingerers_open, device));
+    TRY(device_companion_find(&companion, lingerers_open, device));
     *lingerers = (struct lingerers *)(void *)companion;
     pthread_mutex_lock(&(*lingerers)->lock);
     (*lingerers)->device = device;
@@ -314,8 +314,8 @@ static enum status connect_producer(struct edge *edge, const struct cuda_offer *
         place = PLACE_HOST;
         TRY(segment_ask_for_slots(&cuda->segment, config));
     }
+    use_place(place, edge); /* by the descriptor a simulator finds the pages */
     segment_give_back(&cuda->segment);
-    use_place(place, edge);
     if (place == PLACE_DEVICE) edge->fifo.slots = cuda->import.ptr;
     edge->fifo.seen = config->start;
     /* read by connect_consumer() */
@@ -339,8 +339,8 @@ static enum status connect_consumer(struct edge *edge, bool *ready)
         memory_count(device, MEMORY_COMMUNICATION, (int64_t)bytes);
         cuda->counted += bytes;
     }
-    segment_give_back(&cuda->segment);
     use_place((enum place)place, edge);
+    segment_give_back(&cuda->segment);
     *ready = true;
     return STATUS_OK;
 }

@@ -218,7 +218,7 @@ static enum status companion_open(struct device_companion **companion)
 enum status nics_find(struct nics **nics, struct device *device)
 {
     struct device_companion *companion = NULL;
-    TRY(device_companion_of(&companion, companion_open, device));
+    TRY(device_companion_find(&companion, companion_open, device));
     *nics = (struct nics *)(void *)companion;
     return STATUS_OK;
 }
