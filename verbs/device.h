@@ -161,6 +161,9 @@ void memory_count(struct device *device, enum memory_tag tag, int64_t bytes);
  * beside it (all zero on the host, where both are one). threads: any. */
 struct memory_account memory_account_read(struct device *device);
 struct memory_account memory_account_read_beside(struct device *device);
+/* Peaks of both begin anew, at what is held now: before another piece of work whose own peaks are to be known. Nothing
+ * is allocated meanwhile. */
+void memory_account_forget_peaks(struct device *device);
 
 /* What memory_alloc() gave and memory_free() has not taken back. An address may come again, an id
  * never does: it is by the id that one remembers an allocation, for instance what a NIC was told of
