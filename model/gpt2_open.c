@@ -7,7 +7,7 @@
  *
  *   activations   block inputs L × C | L × a block's | x (C) | n (C) | mean rstd
  *                 | max sum target lse
- *   workspace     dx (C), the loss in forward | narrow, also dn
+ *   workspace     scratch of operations | dx (C), the loss in forward | narrow, also dn
  *                 | wide, scores of attention  or  logits of a tile
  *                 and, of the largest unit, where another dtype is lent: weights as they are
  *                 computed with, gradients as float32
@@ -118,12 +118,12 @@ static size_t place_workspace(struct gpt2 *model)
     const struct gpt2_run *run = &model->run;
     model->room =
         (struct unit_room){&model->hooks, context, run->weights, run->gradients, NULL, NULL};
+    context->scratch = take(base, &used, other_scratch(model), DTYPE_UINT8); /* aligned best */
     if (run->weights != compute) model->room.weights = take(base, &used, unit, compute);
     if (run->gradients != DTYPE_FLOAT32)
         model->room.gradients = take(base, &used, unit, DTYPE_FLOAT32);
     model->d_x = take(base, &used, rows * channels, compute);
     model->work.narrow = take(base, &used, rows * larger(channels, shape->width), compute);
-    context->scratch = take(base, &used, other_scratch(model), DTYPE_UINT8);
     size_t head_used =
         used; /* the head's logits lie where blocks have theirs, which is later in backward */
     size_t wide = rows * larger(shape->hidden, 3 * shape->width);

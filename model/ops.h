@@ -50,7 +50,7 @@ struct ops_context {
     struct device *device;
     struct stream *stream; /* that operations are queued on; NULL where !ops->queued */
     enum dtype compute;
-    void *scratch; /* scratch_bytes() of the device's memory, for operations that are given none */
+    void *scratch; /* scratch_bytes(), aligned as an allocation: for operations that are given none */
     void *inside; /* what open() made: handles of libraries */
 };
 

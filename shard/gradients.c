@@ -121,6 +121,7 @@ static enum status add_buffer(struct span to, size_t offset_bytes, struct stage 
     enum dtype dtype = stage->config.gradient_dtype;
     char *from = (char *)stage->lent.buffer[stage->lent.turn].ptr + offset_bytes;
     struct add_arguments sum = {to.ptr, from, to.bytes / dtype_bytes(dtype), dtype, stage->adam};
+    if (sum.context.stream != NULL) sum.context.stream = stage->stream; /* whose worker calls it */
     TRY(stream_call(stage->stream, run_add, &sum, sizeof sum, stage->config.device));
     return give_buffer(stage);
 }
