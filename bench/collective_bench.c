@@ -107,7 +107,8 @@ static enum status measure(
     }
     struct call_place place = call_place(call, 0, in_place, &bench->buffers, job);
     /* In place a sum feeds the next: of zeros it stays zero, else it would grow without end. */
-    memset(bench->buffers.b.ptr, 0, (size_t)(call->group - 1) * call->stride_bytes + bytes);
+    struct span written = span_part(bench->buffers.b, 0, (size_t)(call->group - 1) * call->stride_bytes + bytes);
+    TRY(span_fill(written, 0, NULL, job->device));
     /* Every size warms up by itself: it touches its pages, and the ring learns how to write its slots. */
     for (int i = 0; i < options->warmups; i++) TRY(operate(bench, call, &place));
     predict(bench, call, (uint64_t)options->iterations);
@@ -223,17 +224,31 @@ static enum status allocate(struct span *span, struct bench *bench)
     return memory_alloc(span, bytes, MEMORY_WORKSPACE, job->device);
 }
 
+static enum status allocate_host(struct span *host, struct span span, struct bench *bench)
+{
+    *host = span;
+    if (span.kind != MEMORY_CUDA) return STATUS_OK;
+    return memory_alloc_kind(host, span.bytes, MEMORY_HOST_PINNED, MEMORY_WORKSPACE, bench->job->device);
+}
+
 static enum status allocate_buffers(struct bench *bench)
 {
-    TRY(allocate(&bench->buffers.a, bench));
-    return allocate(&bench->buffers.b, bench);
+    struct call_buffers *buffers = &bench->buffers;
+    TRY(allocate(&buffers->a, bench));
+    TRY(allocate(&buffers->b, bench));
+    TRY(allocate_host(&buffers->host_a, buffers->a, bench));
+    return allocate_host(&buffers->host_b, buffers->b, bench);
 }
 
 /* Accepts half of them, and none. */
 static void free_buffers(struct bench *bench)
 {
-    struct span *spans[] = {&bench->buffers.a, &bench->buffers.b};
+    struct call_buffers *buffers = &bench->buffers;
+    struct span *spans[] = {&buffers->a, &buffers->b};
+    struct span *copies[] = {&buffers->host_a, &buffers->host_b};
     for (int i = 0; i < 2; i++) {
+        if (copies[i]->ptr != spans[i]->ptr) memory_free(copies[i], MEMORY_WORKSPACE, bench->job->device);
+        *copies[i] = (struct span){0};
         if (spans[i]->ptr == NULL) continue; /* then there may be no communicator either */
         if (bench->options->own_memory) ring_free(spans[i], MEMORY_WORKSPACE, bench->job->comm);
         else memory_free(spans[i], MEMORY_WORKSPACE, bench->job->device);

@@ -88,7 +88,8 @@ static struct call_bytes both(struct call_bytes a, struct call_bytes b)
 static struct call_bytes predict(enum collective collective, int root, const struct call *call, const struct job *job)
 {
     struct ring_call described = {
-        .collective = collective, .dtype = call->dtype, .root = root, .count = call->count, .grouped = call->group > 1};
+        .collective = collective, .dtype = call->dtype, .root = root, .count = call->count, .grouped = call->group > 1,
+        .on_device = device_kind(job->device) == MEMORY_CUDA};
     if (collective_reduces(collective)) described.redop = call->redop, described.reduce_dtype = call->reduce_dtype;
     uint64_t group = (uint64_t)call->group;
     return (struct call_bytes){group * ring_predict_sent_bytes(&described, job->nranks, job->rank, job->comm),
@@ -168,6 +169,20 @@ static struct pattern_key key_of(const struct call *call, int k, uint64_t seed, 
     return (struct pattern_key){seed + (uint64_t)k, job->nranks, call->dtype, redop};
 }
 
+/* The same places on the host. */
+static struct call_buffers on_host(const struct call_buffers *buffers)
+{
+    return (struct call_buffers){.a = buffers->host_a, .b = buffers->host_b};
+}
+
+/* What all operations use of a buffer, to its copy on the host or back. */
+static enum status copy_used(struct span to, struct span from, const struct call *call, const struct job *job)
+{
+    size_t used = call->stride_bytes * (size_t)call->group;
+    if (to.ptr == from.ptr) return STATUS_OK;
+    return span_copy(to, span_part(from, 0, used < from.bytes ? used : from.bytes), NULL, job->device);
+}
+
 static void prepare(const struct call *call, int k, bool in_place, uint64_t seed, const struct call_buffers *buffers,
     const struct job *job)
 {
@@ -198,10 +213,15 @@ enum status call_check(uint64_t *wrong, const struct call *call, bool in_place, 
     const struct call_buffers *buffers, struct job *job)
 {
     uint64_t of_this_rank = 0;
-    for (int k = 0; k < call->group; k++) prepare(call, k, in_place, seed, buffers, job);
+    struct call_buffers host = on_host(buffers);
+    for (int k = 0; k < call->group; k++) prepare(call, k, in_place, seed, &host, job);
+    TRY(copy_used(buffers->a, host.a, call, job));
+    TRY(copy_used(buffers->b, host.b, call, job));
     struct call_place first = call_place(call, 0, in_place, buffers, job);
     TRY(call_run(call, &first, job));
-    for (int k = 0; k < call->group; k++) of_this_rank += count_wrong(call, k, in_place, seed, buffers, job);
+    TRY(copy_used(host.a, buffers->a, call, job));
+    TRY(copy_used(host.b, buffers->b, call, job));
+    for (int k = 0; k < call->group; k++) of_this_rank += count_wrong(call, k, in_place, seed, &host, job);
     *wrong = of_this_rank;
     return job_sum(wrong, job);
 }

@@ -28,6 +28,7 @@ struct call {
 /* The largest array and its guard, for every operation of a group: a is what operations read out of place, b what they write. */
 struct call_buffers {
     struct span a, b;
+    struct span host_a, host_b; /* of the same size, where inputs are made and outputs checked: a and b, where those are on the host */
 };
 
 struct call_place {

@@ -268,6 +268,7 @@ struct bench_options bench_options_parse(int argc, char **argv)
         .dtypes = {[DTYPE_FLOAT32] = true},
         .redops = {[REDOP_SUM] = true},
     };
+    bench.common.takes_device = true;
     options_parse(&argp, argc, argv, &bench.common, &bench);
     if (!bench.collective_given)
         options_refuse(&bench.common, "no collective given, expected " COLLECTIVES ": see `ringzero bench --help`");

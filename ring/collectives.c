@@ -160,7 +160,7 @@ enum status ring_alloc(struct span *span, size_t bytes, enum memory_tag tag, str
 {
     __atomic_store_n(&comm->has_memory, true, __ATOMIC_RELAXED);
     *span = (struct span){0};
-    if (comm->book == NULL) return memory_alloc(span, bytes, tag, comm->device);
+    if (comm->book == NULL || device_kind(comm->device) == MEMORY_CUDA) return memory_alloc(span, bytes, tag, comm->device);
     TRY(memory_reserve(comm->device, tag, bytes));
     void *region = region_alloc(bytes, comm->book);
     if (region == NULL) {

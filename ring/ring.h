@@ -148,7 +148,8 @@ const char *ring_comm_transport(const struct ring_comm *comm);
 
 /* Memory that the ranks of this rank's host read in place: collectives on it copy less. Zeroed, aligned to 4096 bytes, counted under
  * tag; any other memory works too, and gives the same bits, with a copy more. Good for comm and for those split from
- * it or from which it was split. Where ranks do not share a host, and beyond 63 buffers, it is memory_alloc().
+ * it or from which it was split. Where ranks do not share a host, beyond 63 buffers, and on a CUDA device (of its memory), it is
+ * memory_alloc().
  * *span is yours until ring_free(), which is due before ring_comm_close() of all these, and so before
  * ring_comm_shrink(): copy out what is to outlive them. It accepts a zeroed span.
  * collective: its place among the calls is the same on all ranks, sizes need not be: from the first one on reductions expect such
