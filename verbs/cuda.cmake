@@ -63,9 +63,8 @@ endfunction()
 function(cudasim_kernels target)
   set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
   target_link_libraries(${target} PRIVATE cudasim)
-  # gcc 12 makes one aligned load of "if aligned, 16 bytes at once, else byte by byte". -Wshadow: in C++ it minds a function that
-  # is named as a struct is.
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-tree-slp-vectorize;-Wno-shadow>)
+  # gcc 12 makes one aligned load of "if aligned, 16 bytes at once, else byte by byte".
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-tree-slp-vectorize>)
   if(RINGZERO_COVERAGE)
     target_compile_definitions(${target} PRIVATE CUDASIM_COVERAGE)
     target_compile_options(${target} PRIVATE --coverage)

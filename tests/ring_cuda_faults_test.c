@@ -1,0 +1,134 @@
+/* Collectives on CUDA memory between processes, as bench and train run them: sums over slots that another process opened, ordered after
+ * what the caller's stream does; and what goes wrong: a rank that dies, other arguments, another kind of memory, buffers of a device that
+ * is not the communicator's.
+ *
+ * RINGZERO_TEST_DEVICE=cuda runs it on a GPU, which the ranks share.
+ * ctest: timeout=120
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ring/ring.h"
+#include "tests/harness/harness.h"
+
+#define COUNT 300007
+
+static const char *device_of_test(void)
+{
+    const char *name = getenv("RINGZERO_TEST_DEVICE");
+    return name != NULL ? name : "cudasim";
+}
+
+struct world {
+    struct device *device;
+    struct ring_comm *comm;
+    struct stream *stream;
+    struct span x; /* COUNT int32 in CUDA memory */
+    int32_t *host;
+    int rank, n;
+};
+
+static bool world_open(struct world *world, struct bootstrap *bootstrap)
+{
+    struct ring_config config = {.slot_bytes = 16384, .slot_count = 4};
+    *world = (struct world){.rank = bootstrap_rank(bootstrap), .n = bootstrap_nranks(bootstrap)};
+    if (!CHECK_OK(device_open(&world->device, device_of_test()))) return false;
+    CHECK_OK(stream_open(&world->stream, world->device, "test"));
+    CHECK_OK(memory_alloc(&world->x, COUNT * sizeof(int32_t), MEMORY_WORKSPACE, world->device));
+    world->host = calloc(COUNT, sizeof *world->host);
+    return CHECK_OK(ring_comm_open(&world->comm, &config, bootstrap, world->device));
+}
+
+static void world_close(struct world *world)
+{
+    memory_free(&world->x, MEMORY_WORKSPACE, world->device);
+    stream_close(world->stream, world->device);
+    ring_comm_close(world->comm);
+    device_close(world->device);
+    free(world->host);
+}
+
+static enum status add(struct world *world, size_t count, struct stream *stream)
+{
+    return ring_all_reduce(world->x, world->x, count, DTYPE_INT32, REDOP_SUM, world->comm, stream);
+}
+
+/* Fill, copy, sum, copy: on one stream, without a wait between them. */
+static void sum_body(struct bootstrap *bootstrap, void *argument)
+{
+    (void)argument;
+    struct world world;
+    if (!world_open(&world, bootstrap)) return;
+    struct span host = span_host(world.host, world.x.bytes);
+    for (int turn = 0; turn < 3; turn++) {
+        for (int32_t i = 0; i < COUNT; i++) world.host[i] = world.rank * 7 + i + turn;
+        CHECK_OK(span_fill(world.x, 0x55, world.stream, world.device));
+        CHECK_OK(span_copy(world.x, host, world.stream, world.device));
+        CHECK_OK(add(&world, COUNT, world.stream));
+        CHECK_OK(span_copy(host, world.x, world.stream, world.device));
+        CHECK_OK(stream_synchronize(world.stream, world.device));
+        size_t wrong = 0;
+        for (int32_t i = 0; i < COUNT; i++) wrong += world.host[i] != world.n * (world.n - 1) / 2 * 7 + world.n * (i + turn);
+        CHECK_MSG(wrong == 0, "%zu of %d are wrong", wrong, COUNT);
+    }
+    struct span elsewhere = world.x, on_host = host;
+    elsewhere.device = world.x.device + 1;
+    CHECK_STATUS(ring_all_reduce(elsewhere, elsewhere, 4, DTYPE_INT32, REDOP_SUM, world.comm, NULL), STATUS_INVALID);
+    CHECK_STATUS(ring_all_reduce(world.x, on_host, 4, DTYPE_INT32, REDOP_SUM, world.comm, NULL), STATUS_INVALID);
+    CHECK_OK(ring_barrier(world.comm, NULL));
+    world_close(&world);
+}
+
+static void count_body(struct bootstrap *bootstrap, void *argument)
+{
+    (void)argument;
+    struct world world;
+    if (!world_open(&world, bootstrap)) return;
+    enum status status = add(&world, world.rank == 1 ? COUNT - 1 : COUNT, NULL);
+    CHECK(status == STATUS_DATA || status == STATUS_ABORTED);
+    CHECK_MSG(strstr(status_text(), "300006") != NULL && strstr(status_text(), "300007 int32") != NULL &&
+                  strstr(status_text(), "in CUDA memory") != NULL, "%s", status_text());
+    CHECK_STATUS(add(&world, COUNT, NULL), STATUS_ABORTED);
+    world_close(&world);
+}
+
+/* Their slices never meet: what ranks call is compared when nothing has moved for a while. */
+static void kind_body(struct bootstrap *bootstrap, void *argument)
+{
+    (void)argument;
+    struct world world;
+    if (!world_open(&world, bootstrap)) return;
+    struct span host = span_host(world.host, world.x.bytes), x = world.rank == 0 ? host : world.x;
+    enum status status = ring_all_reduce(x, x, COUNT, DTYPE_INT32, REDOP_SUM, world.comm, NULL);
+    CHECK(status == STATUS_DATA || status == STATUS_ABORTED);
+    CHECK_MSG(strstr(status_text(), "sum in CUDA memory)") != NULL && strstr(status_text(), "sum)") != NULL, "%s", status_text());
+    world_close(&world);
+}
+
+static void death_body(struct bootstrap *bootstrap, void *argument)
+{
+    (void)argument;
+    struct world world;
+    if (!world_open(&world, bootstrap)) return;
+    CHECK_OK(add(&world, COUNT, world.stream));
+    CHECK_OK(stream_synchronize(world.stream, world.device));
+    if (world.rank == 1) raise(SIGKILL);
+    enum status status = STATUS_OK;
+    for (int i = 0; i < 1000 && status == STATUS_OK; i++) status = add(&world, COUNT, NULL);
+    CHECK(status == STATUS_PEER || status == STATUS_ABORTED);
+    CHECK_MSG(strstr(status_text(), "rank 1") != NULL, "%s", status_text());
+    world_close(&world);
+}
+
+int main(void)
+{
+    if (!test_has_device(device_of_test())) return test_skip(device_of_test());
+    CHECK(ranks_as_processes(2, 30000, sum_body, NULL, -1) == 0);
+    CHECK(ranks_as_processes(3, 30000, sum_body, NULL, -1) == 0);
+    CHECK(ranks_as_processes(3, 30000, count_body, NULL, -1) == 0);
+    CHECK(ranks_as_processes(2, 30000, kind_body, NULL, -1) == 0);
+    CHECK(ranks_as_processes(3, 30000, death_body, NULL, 1) == 0);
+    return test_result();
+}
