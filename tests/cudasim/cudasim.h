@@ -75,7 +75,7 @@ void cudasim_nanosleep();
 [[noreturn]] void cudasim_trap(const char *why);
 cudaError_t cudasim_launch(const cudaLaunchConfig_t *config, const void *kernel,
     void (*invoke)(const void *kernel, const void *arguments), const void *(*anchor)(), const void *arguments,
-    size_t bytes);
+    size_t bytes, int clear_of_padding);
 int cudasim_at_exit_of_device(void (*function)());
 }
 
@@ -215,6 +215,18 @@ template <class... P> struct cudasim_kernel {
     {
         ((void (*)(P...))kernel)(std::get<I>(a)...);
     }
+    /* What lies between the members of a struct is whatever was on the stack: it may look like a pointer. False where the
+     * compiler cannot clear it. */
+    static bool clear_padding(arguments &a)
+    {
+#if __has_builtin(__builtin_clear_padding)
+        std::apply([](auto &...each) { (__builtin_clear_padding(&each), ...); }, a);
+        return true;
+#else
+        (void)a;
+        return false;
+#endif
+    }
     static void invoke(const void *kernel, const void *bytes)
     {
         alignas(arguments) unsigned char copy[sizeof(arguments)]; /* each thread has its own parameters */
@@ -227,15 +239,9 @@ template <typename... P, typename... A>
 static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...), A &&...arguments)
 {
     using known = cudasim_kernel<P...>;
-    /* Zeros between the arguments, and in them where a struct has gaps, so that what looks like a pointer is one. */
     alignas(typename known::arguments) unsigned char bytes[sizeof(typename known::arguments)] = {};
-    auto *copied = new (bytes) typename known::arguments(std::forward<A>(arguments)...);
-#if __has_builtin(__builtin_clear_padding)
-    std::apply([](auto &...each) { (__builtin_clear_padding(&each), ...); }, *copied);
-#else
-    (void)copied;
-#endif
-    return cudasim_launch(config, (const void *)kernel, known::invoke, cudasim_anchor, bytes, sizeof bytes);
+    bool clear = known::clear_padding(*new (bytes) typename known::arguments(std::forward<A>(arguments)...));
+    return cudasim_launch(config, (const void *)kernel, known::invoke, cudasim_anchor, bytes, sizeof bytes, clear);
 }
 
 #endif

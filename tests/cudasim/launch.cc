@@ -85,7 +85,7 @@ using namespace cudasim;
 extern "C" {
 
 cudaError_t cudasim_launch(const cudaLaunchConfig_t *config, const void *kernel, invoke_function invoke,
-    anchor_function anchor, const void *arguments, size_t bytes)
+    anchor_function anchor, const void *arguments, size_t bytes, int clear_of_padding)
 {
     cudaError_t error = enter();
     if (error != cudaSuccess) return leave(error);
@@ -97,7 +97,8 @@ cudaError_t cudasim_launch(const cudaLaunchConfig_t *config, const void *kernel,
     fresh_item what(work::kernel);
     const dim3 &grid = config->gridDim, &block = config->blockDim;
     what.kernel = {kernel, invoke, anchor, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z},
-        (uint32_t)config->dynamicSmemBytes, find_bad_pointer(arguments, bytes, stream->device)};
+        (uint32_t)config->dynamicSmemBytes,
+        clear_of_padding ? find_bad_pointer(arguments, bytes, stream->device) : nullptr};
     what.argument_bytes = (uint32_t)bytes;
     memcpy(what.arguments, arguments, bytes);
     return leave(stream_submit(*stream, what));
