@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench/topo.h"
+#include "verbs/rail.h"
 
 #define MOST_HOPS 32 /* of a ring that are printed; of longer ones those between hosts alone */
 
@@ -134,6 +135,20 @@ static void print_tree(const struct topo_host *host)
     }
 }
 
+/* What the NICs of this machine can do with memory of GPUs: no description of another machine tells. */
+static void print_gpu_ways(const struct machine *machine)
+{
+    for (int d = 0; d < machine->device_count; d++) {
+        if (machine->devices[d].kind != MACHINE_NIC) continue;
+        const char *name = machine->devices[d].name, *way = nic_gpu_way(name);
+        if (way != NULL)
+            printf("  %s: memory of GPUs %s\n", name,
+                strcmp(way, "dma-buf") == 0   ? "directly, by dma-buf"
+                : strcmp(way, "peermem") == 0 ? "directly, by nvidia_peermem"
+                                              : "through pinned host memory: neither dma-buf nor nvidia_peermem");
+    }
+}
+
 /* ---- ranks and rings ---- */
 
 static void print_rank(const struct topo *topo, int rank)
@@ -244,6 +259,8 @@ static void print_levels(const struct topo *topo, const int *order)
 void topo_print(const struct topo *topo)
 {
     for (int h = 0; h < topo->host_count; h++) print_tree(&topo->hosts[h]);
+    if (topo->xml == NULL && topo->synthetic == NULL && topo->hosts_file == NULL)
+        print_gpu_ways(topo->hosts[0].machine);
     printf("\nranks\n");
     for (int r = 0; r < topo->topology.nranks; r++) print_rank(topo, r);
     int *order = malloc((size_t)topo->topology.nranks * sizeof *order);

@@ -35,7 +35,7 @@ compile() {
   wait
 }
 shopt -s extglob
-compile "$source"/{verbs,ring,model,optim,shard}/!(edge_ibv|ibv_device|ibv_memory|ibv_queue|rail_ibv|machine_hwloc|*_cuda).c # no verbs, no hwloc, no CUDA
+compile "$source"/{verbs,ring,model,optim,shard}/!(edge_ibv|ibv_device|ibv_gpu|ibv_memory|ibv_queue|rail_ibv|machine_hwloc|*_cuda).c # no verbs, no hwloc, no CUDA
 ar rcs "$work/libcode.a" "$work"/*_*.o
 
 failed=0

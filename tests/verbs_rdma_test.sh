@@ -14,7 +14,7 @@ failed=0 guest=()
 . "$here/guest.sh"
 ldd "$ringzero" | grep -q libibverbs || guest_skip "ringzero was built without libibverbs (Debian: apt install libibverbs-dev)"
 guest_open "$build/rdma"
-guest_programs "$ringzero" "$build"/tests/{verbs_edge_test,verbs_ibv_memory_test,ring_collectives_test,ring_direct_test,ring_faults_test} \
+guest_programs "$ringzero" "$build"/tests/{verbs_edge_test,verbs_ibv_memory_test,verbs_ibv_gpu_test,ring_collectives_test,ring_direct_test,ring_faults_test} \
   "$(command -v ip)" "$(command -v rdma)"
 
 # job NAME: its files for a guest.

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "verbs/cuda_status.h"
+#include "verbs/device_nic_cuda.h"
 #include "verbs/log.h"
 
 #ifndef RINGZERO_PLUGIN_NAME
@@ -351,4 +352,7 @@ const struct device_ops device_cuda_ops = {
     .peer_enable = cuda_peer_enable,
     .host_register = cuda_host_register,
     .host_unregister = cuda_host_unregister,
+    .dmabuf_export = cuda_dmabuf_export,
+    .nic_flush_needed = cuda_nic_flush_needed,
+    .nic_flush = cuda_nic_flush,
 };

@@ -62,6 +62,14 @@ struct device_ops {
      * where kernels find it. Both or none. */
     enum status (*host_register)(void **address, void *ptr, size_t bytes, struct device *device);
     void (*host_unregister)(void *ptr, struct device *device);
+
+    /* Memory that NICs reach (ibv_gpu.h). All or none.
+     * dmabuf_export: a descriptor of whole pages, the caller's to close. nic_flush: what NICs have
+     * written until now is seen by kernels and copies that begin after it; not needed where
+     * nic_flush_needed() is false. */
+    enum status (*dmabuf_export)(int *fd, void *ptr, size_t bytes, struct device *device);
+    bool (*nic_flush_needed)(struct device *device);
+    enum status (*nic_flush)(struct device *device);
 };
 
 #ifdef __cplusplus

@@ -6,13 +6,20 @@
  *                           data: bytes, tag, payload[bytes], into the consumer's slot s mod S
  *                           immediate: the low half of s
  *   consumer ──► producer   credit: an empty RDMA write with immediate data,
- *                           the low half of the consumer's head, whenever half of the slots are free
+ *                           the low half of the consumer's head, whenever half of the slots are
+ * free
  *
  * A slot on either side, 64 + slot_bytes apart; header and payload lie together, so that a step is
  * one write, of one piece when it is sent from the slot:
  *
  *   offset     0               48      56     64
  *              (unused)        bytes   tag    payload …
+ *
+ * Slots in CUDA memory that the NIC reaches (ibv_gpu.h) are apart from their headers, which the CPU
+ * reads: payloads slot_bytes apart there, headers 64 apart in host memory. A step into such slots
+ * is two writes, the payload and then the header with the immediate; and before the consumer sees
+ * tail the GPU is told to look (nic_flush) where it does not by itself. Each side has its own
+ * layout.
  *
  * A step is written only when the consumer has a slot for it (step < credit + S). The immediate
  * tells the consumer that all of the step is there: a NIC may put the bytes of a write in place in
@@ -32,20 +39,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "verbs/device_ops.h"
 #include "verbs/ibv_queue.h"
+#include "verbs/log.h"
 
-#define VERBS_MAGIC     0x72696e6769627631u /* "ringibv1" */
-#define SLOT_MARGIN     64 /* before a slot's payload, which so begins a cache line; ends with the header */
-#define CREDIT_SENDS    8  /* credits under way; no more than 2 ever are */
+#define VERBS_MAGIC 0x72696e6769627631u /* "ringibv1" */
+#define SLOT_MARGIN                                                                                \
+    64 /* before a slot's payload, which so begins a cache line; ends with the header */
+#define CREDIT_SENDS    8 /* credits under way; no more than 2 ever are */
 #define CREDIT_RECEIVES 4
 #define POLL_MOST       16
 #define RECEIVE_ID      ((uint64_t)1 << 32) /* of a receive; a send's is the low half of its step */
 
+/* Where the slots are: address of slot 0's payload and header, the way to the next, and the keys by
+ * which the peer's NIC may write there. */
+struct layout {
+    uint64_t payloads, headers;
+    uint64_t payload_stride, header_stride;
+    uint32_t payload_key, header_key;
+};
+
 struct verbs_offer {
     uint64_t magic;
-    uint64_t slots; /* address of slot 0's payload, in the process that offers */
     uint64_t slot_bytes, slot_count;
-    uint32_t key; /* by which the peer's NIC may write there */
+    struct layout layout;
     struct queue_name queue;
 };
 _Static_assert(sizeof(struct verbs_offer) <= EDGE_OFFER_BYTES, "the offer fits");
@@ -59,8 +76,10 @@ struct verbs_edge {
     struct nics *nics;
     const struct nic *nic;
     struct queue queue;
-    struct span memory; /* of all slots */
-    struct registration registration;
+    struct span memory;   /* of all headers, and of the payloads unless they are apart */
+    struct span payloads; /* apart: in CUDA memory; ptr NULL: they are not */
+    struct registration registration, payload_registration;
+    bool flushes; /* consumer: the GPU must be told to look */
     struct fifo_record *records;
     uint64_t tail, head; /* what edge->fifo points at */
 
@@ -71,8 +90,7 @@ struct verbs_edge {
     uint64_t in_use;    /* producer: from these the NIC may still read */
     uint64_t lent;      /* producer: from these, in the user's memory */
     int credits_sent;   /* consumer: not yet completed */
-    uint64_t peer_slots;
-    uint32_t peer_key;
+    struct layout own, peer;
     bool connected; /* producer: this side is; the consumer has not said so yet */
 };
 
@@ -88,14 +106,26 @@ static uint64_t widen(uint32_t low, uint64_t known)
     return known + (uint64_t)(int64_t)(int32_t)(low - (uint32_t)known);
 }
 
-static struct step_header *header_of(const unsigned char *slot)
+static uint64_t payload_at(const struct layout *layout, uint64_t index)
 {
-    return (struct step_header *)(uintptr_t)(slot - sizeof(struct step_header));
+    return layout->payloads + index * layout->payload_stride;
 }
 
-static unsigned char *slot_at(const struct edge *edge, uint64_t step)
+static uint64_t header_at(const struct layout *layout, uint64_t index)
 {
-    return edge->fifo.slots + fifo_index(&edge->fifo, step) * edge->fifo.slot_bytes;
+    return layout->headers + index * layout->header_stride;
+}
+
+/* Its payload lies behind its header. */
+static bool is_together(const struct layout *layout)
+{
+    return layout->headers + sizeof(struct step_header) == layout->payloads;
+}
+
+static struct step_header *own_header(const struct edge *edge, uint64_t step)
+{
+    const struct verbs_edge *verbs = edge->state;
+    return (struct step_header *)(uintptr_t)header_at(&verbs->own, fifo_index(&edge->fifo, step));
 }
 
 /* ---- opening and connecting ---- */
@@ -108,20 +138,52 @@ static bool verbs_available(const char **why, const struct device *device)
     return false;
 }
 
+/* Slots in CUDA memory, if the NIC reaches it; else payloads.ptr is NULL, with a word in the log.
+ * */
+static enum status open_payloads(struct verbs_edge *verbs, const struct edge_config *config)
+{
+    bool consumer = config->side == EDGE_CONSUMER;
+    struct device *device = config->device;
+    TRY(memory_alloc(
+        &verbs->payloads, config->slot_count * config->slot_bytes, MEMORY_COMMUNICATION, device));
+    if (registration_open(&verbs->payload_registration, verbs->payloads, consumer, verbs->nic,
+            device) == STATUS_OK) {
+        verbs->flushes =
+            consumer && device->ops->nic_flush != NULL && device->ops->nic_flush_needed(device);
+        return STATUS_OK;
+    }
+    LOG_WARN("verbs", "to and from rank %d by pinned host memory: %s", config->peer, status_text());
+    memory_free(&verbs->payloads, MEMORY_COMMUNICATION, device);
+    return STATUS_OK;
+}
+
 static enum status open_memory(struct edge *edge)
 {
     struct verbs_edge *verbs = edge->state;
     const struct edge_config *config = &edge->config;
-    size_t stride = SLOT_MARGIN + config->slot_bytes;
+    if (device_kind(config->device) == MEMORY_CUDA) TRY(open_payloads(verbs, config));
+    bool apart = verbs->payloads.ptr != NULL;
+    size_t stride = apart ? SLOT_MARGIN : SLOT_MARGIN + config->slot_bytes;
     TRY(memory_alloc_kind(&verbs->memory, config->slot_count * stride, MEMORY_HOST_PINNED,
         MEMORY_COMMUNICATION, config->device));
-    TRY(registration_open(
-        &verbs->registration, verbs->memory, config->side == EDGE_CONSUMER, verbs->nic));
+    TRY(registration_open(&verbs->registration, verbs->memory, config->side == EDGE_CONSUMER,
+        verbs->nic, config->device));
     verbs->records = calloc(config->slot_count, sizeof *verbs->records);
     if (verbs->records == NULL) return FAIL(STATUS_SYSTEM, "no memory for an edge");
-    edge->fifo.slots = (unsigned char *)verbs->memory.ptr + SLOT_MARGIN;
-    edge->slots_kind = verbs->memory.kind;
-    edge->fifo.slot_bytes = stride;
+    uint64_t memory = (uintptr_t)verbs->memory.ptr;
+    const struct ibv_mr *headers = verbs->registration.mr,
+                        *payloads = apart ? verbs->payload_registration.mr : headers;
+    verbs->own = (struct layout){
+        .payloads = apart ? (uintptr_t)verbs->payloads.ptr : memory + SLOT_MARGIN,
+        .headers = memory + SLOT_MARGIN - sizeof(struct step_header),
+        .payload_stride = apart ? config->slot_bytes : stride,
+        .header_stride = stride,
+        .payload_key = payloads->rkey,
+        .header_key = headers->rkey,
+    };
+    edge->fifo.slots = (unsigned char *)(uintptr_t)verbs->own.payloads;
+    edge->fifo.slot_bytes = verbs->own.payload_stride;
+    edge->slots_kind = apart ? MEMORY_CUDA : verbs->memory.kind;
     edge->fifo.records = verbs->records;
     edge->fifo.tail = &verbs->tail;
     edge->fifo.head = &verbs->head;
@@ -142,18 +204,17 @@ static enum status verbs_offer(struct edge *edge, struct edge_offer *out)
 
     bool producer = config->side == EDGE_PRODUCER;
     uint32_t slots = (uint32_t)config->slot_count;
-    uint32_t sends = producer ? 2 * slots : CREDIT_SENDS,
-             receives = producer ? CREDIT_RECEIVES : slots;
+    uint32_t sends = producer ? 4 * slots : CREDIT_SENDS, /* a step is two writes at most */
+        receives = producer ? CREDIT_RECEIVES : slots;
     TRY(queue_open(
         &verbs->queue, sends, receives, config->peer, verbs->nic, &verbs->nics->settings));
     for (uint32_t i = 0; i < receives; i++) TRY(queue_receive(RECEIVE_ID, &verbs->queue));
 
     struct verbs_offer offer = {
         .magic = VERBS_MAGIC,
-        .slots = (uint64_t)(uintptr_t)edge->fifo.slots,
         .slot_bytes = config->slot_bytes,
         .slot_count = config->slot_count,
-        .key = verbs->registration.mr->rkey,
+        .layout = verbs->own,
         .queue = verbs->queue.self,
     };
     memcpy(out->bytes, &offer, sizeof offer);
@@ -176,8 +237,7 @@ static enum status verbs_connect(struct edge *edge, bool *ready)
                 (unsigned long long)offer.slot_bytes, (unsigned long long)edge->config.slot_count,
                 edge->config.slot_bytes);
         TRY(queue_connect(&verbs->queue, &offer.queue));
-        verbs->peer_slots = offer.slots;
-        verbs->peer_key = offer.key;
+        verbs->peer = offer.layout;
         verbs->connected = true;
         if (edge->config.side == EDGE_CONSUMER) TRY(edge_tell(edge, &word, sizeof word));
     }
@@ -217,60 +277,109 @@ static enum status producer_take(struct edge *edge, const struct ibv_wc *done)
     return queue_receive(RECEIVE_ID, &verbs->queue);
 }
 
-/* The pieces that the step is sent from; returns their number. */
-static int producer_gather(
-    struct ibv_sge *pieces, struct edge *edge, const struct fifo_record *record)
+/* The kind of the memory that a record's address is in. */
+static enum memory_kind kind_of(const void *ptr, size_t bytes, struct device *device)
+{
+    struct allocation found;
+    return device_kind(device) == MEMORY_CUDA && memory_find(&found, ptr, bytes, device)
+               ? found.kind
+               : MEMORY_HOST;
+}
+
+/* A step on its way out: its two pieces, and whether the CPU can take both along. */
+struct departure {
+    struct ibv_sge header, payload;
+    bool inlined;
+};
+
+/* Writes the header, and finds where the payload can be sent from: the user's memory, the slot. */
+static enum status producer_prepare(
+    struct departure *out, struct edge *edge, const struct fifo_record *record)
 {
     struct verbs_edge *verbs = edge->state;
-    unsigned char *slot = slot_at(edge, verbs->step),
-                  *from = (unsigned char *)(uintptr_t)record->address;
-    *header_of(slot) = (struct step_header){record->bytes, record->tag};
-    size_t bytes = record->bytes;
-    pieces[0] = (struct ibv_sge){.addr = (uintptr_t)header_of(slot),
+    struct device *device = edge->config.device;
+    uint64_t index = fifo_index(&edge->fifo, verbs->step);
+    void *from = (void *)(uintptr_t)record->address;
+    const struct registration *slots =
+        verbs->payloads.ptr != NULL ? &verbs->payload_registration : &verbs->registration;
+    struct span slot = {(void *)(uintptr_t)payload_at(&verbs->own, index), record->bytes,
+        edge->slots_kind, device->index};
+    enum memory_kind kind = edge->slots_kind;
+    *own_header(edge, verbs->step) = (struct step_header){record->bytes, record->tag};
+    out->header = (struct ibv_sge){.addr = header_at(&verbs->own, index),
         .length = sizeof(struct step_header),
         .lkey = verbs->registration.mr->lkey};
-    if (from != NULL && bytes > 0) {
-        bool short_one = sizeof(struct step_header) + bytes <= verbs->queue.inline_bytes;
-        pieces[1] = (struct ibv_sge){.addr = (uintptr_t)from, .length = (uint32_t)bytes};
-        if (short_one) return 2;
-        if (registrations_find(&pieces[1].lkey, from, bytes, verbs->nic, edge->config.device,
-                &verbs->nics->registrations)) {
-            verbs->lent = verbs->step + 1;
-            return 2;
+    out->payload = (struct ibv_sge){
+        .addr = (uintptr_t)slot.ptr, .length = (uint32_t)record->bytes, .lkey = slots->mr->lkey};
+    bool fits = sizeof(struct step_header) + record->bytes <= verbs->queue.inline_bytes;
+    if (from != NULL && record->bytes > 0) {
+        uint32_t key = 0;
+        kind = kind_of(from, record->bytes, device);
+        bool inlined = fits && kind != MEMORY_CUDA;
+        if (inlined || registrations_find(&key, from, record->bytes, verbs->nic, device,
+                           &verbs->nics->registrations)) {
+            out->payload.addr = (uintptr_t)from;
+            out->payload.lkey = key;
+            if (!inlined) verbs->lent = verbs->step + 1;
+        } else {
+            struct span source = {from, record->bytes, kind, device->index};
+            TRY(span_copy(slot, source, NULL, device));
+            kind = edge->slots_kind;
         }
-        memcpy(slot, from, bytes);
     }
-    pieces[0].length += (uint32_t)bytes;
-    return 1;
+    out->inlined = fits && (kind != MEMORY_CUDA || record->bytes == 0);
+    return STATUS_OK;
+}
+
+/* One write where the peer's slot is in one piece, else the payload ahead of its header. */
+static enum status producer_write(struct edge *edge, const struct departure *out, unsigned flags)
+{
+    struct verbs_edge *verbs = edge->state;
+    uint64_t index = fifo_index(&edge->fifo, verbs->step);
+    struct ibv_sge header = out->header, payload = out->payload, pieces[2] = {header, payload};
+    bool apart = !is_together(&verbs->peer) && payload.length > 0;
+    bool one_piece = header.addr + header.length == payload.addr && header.lkey == payload.lkey;
+    struct ibv_send_wr last = {
+        .wr_id = (uint32_t)verbs->step,
+        .sg_list = pieces,
+        .num_sge = apart || one_piece || payload.length == 0 ? 1 : 2,
+        .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+        .send_flags = flags,
+        .imm_data = htonl((uint32_t)verbs->step),
+        .wr.rdma = {.rkey = verbs->peer.header_key, .remote_addr = header_at(&verbs->peer, index)},
+    };
+    struct ibv_send_wr first = {
+        .wr_id = (uint32_t)verbs->step,
+        .sg_list = &payload,
+        .num_sge = 1,
+        .opcode = IBV_WR_RDMA_WRITE,
+        .send_flags = flags & ~(unsigned)IBV_SEND_SIGNALED,
+        .wr.rdma = {.rkey = verbs->peer.payload_key,
+            .remote_addr = payload_at(&verbs->peer, index)},
+    };
+    if (!apart && one_piece) pieces[0].length += payload.length;
+    if (apart) return queue_send_both(&first, &last, &verbs->queue);
+    return queue_send(&last, &verbs->queue);
 }
 
 static enum status producer_send_step(struct edge *edge)
 {
     struct verbs_edge *verbs = edge->state;
     const struct fifo_record *record = &verbs->records[fifo_index(&edge->fifo, verbs->step)];
-    struct ibv_sge pieces[2];
+    struct departure out = {.inlined = false};
     uint64_t every = edge->config.slot_count > 1 ? edge->config.slot_count / 2 : 1;
-    bool short_one = sizeof(struct step_header) + record->bytes <= verbs->queue.inline_bytes;
-    struct ibv_send_wr request = {
-        .wr_id = (uint32_t)verbs->step,
-        .sg_list = pieces,
-        .num_sge = producer_gather(pieces, edge, record),
-        .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-        .imm_data = htonl((uint32_t)verbs->step),
-        .wr.rdma = {.rkey = verbs->peer_key,
-            .remote_addr = verbs->peer_slots +
-                           fifo_index(&edge->fifo, verbs->step) * edge->fifo.slot_bytes -
-                           sizeof(struct step_header)},
-    };
-    verbs->step++;
-    if (short_one) request.send_flags |= IBV_SEND_INLINE;
-    else verbs->in_use = verbs->step;
+    TRY(producer_prepare(&out, edge, record));
+    uint64_t after = verbs->step + 1;
+    unsigned flags = out.inlined ? IBV_SEND_INLINE : 0;
+    if (!out.inlined) verbs->in_use = after;
     /* The queue's places come back with completions only, those of short steps too. */
-    if ((!short_one && verbs->step == verbs->tail) || verbs->step - verbs->asked >= every) {
-        request.send_flags |= IBV_SEND_SIGNALED;
-        verbs->asked = verbs->step;
+    if ((!out.inlined && after == verbs->tail) || after - verbs->asked >= every) {
+        flags |= IBV_SEND_SIGNALED;
+        verbs->asked = after;
     }
-    return queue_send(&request, &verbs->queue);
+    TRY(producer_write(edge, &out, flags));
+    verbs->step = after;
+    return STATUS_OK;
 }
 
 static enum status producer_send(struct edge *edge, bool *moved)
@@ -303,7 +412,7 @@ static enum status consumer_send_credit(struct edge *edge, bool *moved)
         .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
         .send_flags = IBV_SEND_SIGNALED,
         .imm_data = htonl((uint32_t)verbs->head),
-        .wr.rdma = {.rkey = verbs->peer_key, .remote_addr = verbs->peer_slots},
+        .wr.rdma = {.rkey = verbs->peer.payload_key, .remote_addr = verbs->peer.payloads},
     };
     TRY(queue_send(&request, &verbs->queue));
     verbs->credit = verbs->head;
@@ -322,7 +431,7 @@ static enum status consumer_take(struct edge *edge, const struct ibv_wc *done)
         verbs->credits_sent--;
         return STATUS_OK;
     }
-    struct step_header header = *header_of(slot_at(edge, verbs->step));
+    struct step_header header = *own_header(edge, verbs->step);
     if (ntohl(done->imm_data) != (uint32_t)verbs->step || header.bytes > edge->config.slot_bytes ||
         verbs->step - verbs->head >= edge->config.slot_count)
         return FAIL(STATUS_DATA,
@@ -331,10 +440,19 @@ static enum status consumer_take(struct edge *edge, const struct ibv_wc *done)
             (uint32_t)verbs->step, edge->config.slot_bytes);
     verbs->records[fifo_index(&edge->fifo, verbs->step)] =
         (struct fifo_record){.bytes = header.bytes, .tag = header.tag};
-    verbs->step++;
+    verbs->step++; /* shown by consumer_show() */
+    return queue_receive(RECEIVE_ID, &verbs->queue);
+}
+
+/* What has arrived, in the consumer's memory kind. */
+static enum status consumer_show(struct edge *edge)
+{
+    struct verbs_edge *verbs = edge->state;
+    if (verbs->tail == verbs->step) return STATUS_OK;
+    if (verbs->flushes) TRY(edge->config.device->ops->nic_flush(edge->config.device));
     __atomic_store_n(
         &verbs->tail, verbs->step, __ATOMIC_RELEASE); /* pairs with the acquire in fifo_ready() */
-    return queue_receive(RECEIVE_ID, &verbs->queue);
+    return STATUS_OK;
 }
 
 /* ---- both ---- */
@@ -349,6 +467,7 @@ static enum status take_completions(struct edge *edge, bool *moved)
         for (int i = 0; i < count; i++)
             TRY(edge->config.side == EDGE_PRODUCER ? producer_take(edge, &done[i])
                                                    : consumer_take(edge, &done[i]));
+        if (edge->config.side == EDGE_CONSUMER) TRY(consumer_show(edge));
         *moved = *moved || count > 0;
     }
     return STATUS_OK;
@@ -389,6 +508,8 @@ static void verbs_close(struct edge *edge)
     if (verbs == NULL) return;
     queue_close(&verbs->queue);
     registration_close(&verbs->registration);
+    registration_close(&verbs->payload_registration);
+    memory_free(&verbs->payloads, MEMORY_COMMUNICATION, edge->config.device);
     memory_free(&verbs->memory, MEMORY_COMMUNICATION, edge->config.device);
     free(verbs->records);
     free(verbs);

@@ -10,32 +10,28 @@
 
 /* ---- by kind of memory ---- */
 
-static struct ibv_mr *register_host(struct span span, int access, const struct nic *nic)
+static enum status register_host(
+    struct ibv_mr **mr, struct span span, int access, const struct nic *nic)
 {
-    return ibv_reg_mr(nic->pd, span.ptr, span.bytes, access);
-}
-
-/* One row per kind of memory that a NIC can be given. */
-static struct ibv_mr *(*const means[])(struct span, int, const struct nic *) = {
-    [MEMORY_HOST] = register_host,
-    [MEMORY_HOST_PINNED] = register_host,
-};
-
-enum status registration_open(
-    struct registration *registration, struct span span, bool peer_writes, const struct nic *nic)
-{
-    registration->mr = NULL;
-    if ((size_t)span.kind >= sizeof means / sizeof *means)
-        return FAIL(STATUS_VERBS, "%s cannot reach memory of kind %d; expected host memory",
-            nic->address.device, (int)span.kind);
-    int access = IBV_ACCESS_LOCAL_WRITE | (peer_writes ? IBV_ACCESS_REMOTE_WRITE : 0);
     errno = 0;
-    registration->mr = means[span.kind](span, access, nic);
-    if (registration->mr != NULL) return STATUS_OK;
+    *mr = ibv_reg_mr(nic->pd, span.ptr, span.bytes, access);
+    if (*mr != NULL) return STATUS_OK;
     char hint[320];
     int error = errno;
     return FAIL(STATUS_VERBS, "%s cannot register %zu bytes of memory: %s%s", nic->address.device,
         span.bytes, strerror(error), nic_memlock_hint(hint, sizeof hint, error));
+}
+
+enum status registration_open(struct registration *registration, struct span span, bool peer_writes,
+    const struct nic *nic, struct device *device)
+{
+    *registration = (struct registration){.mr = NULL};
+    int access = IBV_ACCESS_LOCAL_WRITE | (peer_writes ? IBV_ACCESS_REMOTE_WRITE : 0);
+    if (span.kind != MEMORY_CUDA) return register_host(&registration->mr, span, access, nic);
+    TRY(gpu_register(&registration->mr, &registration->way, span, access, nic->pd, device));
+    LOG_INFO("verbs", "%s reaches %zu bytes of CUDA memory by %s", nic->address.device, span.bytes,
+        gpu_way_name(registration->way));
+    return STATUS_OK;
 }
 
 void registration_close(struct registration *registration)
@@ -92,7 +88,7 @@ static const struct registered *add(const void *ptr, size_t bytes, const struct 
         .bytes = registered.allocation.bytes,
         .kind = registered.allocation.kind,
         .device = device->index};
-    if (registration_open(&registered.registration, span, false, nic) != STATUS_OK)
+    if (registration_open(&registered.registration, span, false, nic, device) != STATUS_OK)
         LOG_WARN("verbs", "what is sent from these %zu bytes is copied first: %s", span.bytes,
             status_text());
     registrations->list[registrations->count] = registered;

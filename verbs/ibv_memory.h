@@ -1,6 +1,6 @@
-/* ibv_memory: what a NIC may read and write. Memory is registered by a means of its kind; host
- * memory by ibv_reg_mr(), which pins its pages and counts against RLIMIT_MEMLOCK. Another kind of
- * memory is one more row in ibv_memory.c.
+/* ibv_memory: what a NIC may read and write. Memory is registered by a means of its kind: host
+ * memory by ibv_reg_mr(), which pins its pages and counts against RLIMIT_MEMLOCK; CUDA memory as
+ * ibv_gpu.h says.
  *
  *   registration    one span, for one NIC: an edge's slots
  *   registrations   the cache: whole allocations of the device (memory_alloc()) from which users
@@ -16,18 +16,20 @@
 #include <stdbool.h>
 
 #include "verbs/device.h"
+#include "verbs/ibv_gpu.h"
 
 struct nic;
 
 struct registration {
     struct ibv_mr *mr; /* NULL: none */
+    enum gpu_way way;  /* of CUDA memory */
 };
 
 /* Lets the NIC read the span, and the peer write to it if asked for. The span must live until
  * registration_close(), which accepts a zeroed one.
  * errors: VERBS, with the limit of locked memory where that may be it. cost: pins every page. */
-MUST_CHECK enum status registration_open(
-    struct registration *registration, struct span span, bool peer_writes, const struct nic *nic);
+MUST_CHECK enum status registration_open(struct registration *registration, struct span span,
+    bool peer_writes, const struct nic *nic, struct device *device);
 void registration_close(struct registration *registration);
 
 struct registrations {

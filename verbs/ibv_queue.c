@@ -197,6 +197,13 @@ enum status queue_send(struct ibv_send_wr *request, struct queue *queue)
     return STATUS_OK;
 }
 
+enum status queue_send_both(
+    struct ibv_send_wr *first, struct ibv_send_wr *second, struct queue *queue)
+{
+    first->next = second;
+    return queue_send(first, queue);
+}
+
 enum status queue_poll(struct ibv_wc *done, int most, int *count, struct queue *queue)
 {
     int early = queue->has_early;

@@ -57,6 +57,9 @@ MUST_CHECK enum status queue_connect(struct queue *queue, const struct queue_nam
 MUST_CHECK enum status queue_receive(uint64_t id, struct queue *queue);
 
 MUST_CHECK enum status queue_send(struct ibv_send_wr *request, struct queue *queue);
+/* The second arrives after the first; either both are sent or none. */
+MUST_CHECK enum status queue_send_both(
+    struct ibv_send_wr *first, struct ibv_send_wr *second, struct queue *queue);
 
 /* Completions into done[most]; *count of them, perhaps 0. Whoever gets one with a status other than
  * IBV_WC_SUCCESS calls queue_explain(). */

@@ -11,4 +11,9 @@
  * first verbs edge would. threads: any. */
 int nic_rail(const char *name, struct device *device);
 
+/* How the NIC of that name reaches memory of GPUs here: "dma-buf", "peermem", "staged" (through pinned
+ * host memory). What kernel and NIC offer, no GPU asked: an edge that cannot use it says so. NULL where
+ * it cannot be told. */
+const char *nic_gpu_way(const char *name);
+
 #endif
