@@ -112,13 +112,6 @@ static void take_algorithm(const char *text, struct bench_options *bench)
     bench->algorithm = (enum algorithm)a;
 }
 
-static void take_memory(const char *text, struct bench_options *bench)
-{
-    if (strcmp(text, "plain") != 0 && strcmp(text, "own") != 0)
-        options_refuse(&bench->common, "--memory is \"%s\", expected plain or own", text);
-    bench->own_memory = strcmp(text, "own") == 0;
-}
-
 enum { KEY_ALGORITHM = 0x200, KEY_PLOT, KEY_TRACE, KEY_REDUCE_DTYPE, KEY_ON_DEATH, KEY_MEMORY };
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
@@ -162,7 +155,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case 'z': bench->blocking = options_integer(text, "-z", 0, 1, common) != 0; return 0;
     case KEY_ALGORITHM: take_algorithm(text, bench); return 0;
     case KEY_ON_DEATH: bench->shrinks = options_shrinks(text, common); return 0;
-    case KEY_MEMORY: take_memory(text, bench); return 0;
+    case KEY_MEMORY: bench->own_memory = options_word(text, "--memory", "plain", "own", common); return 0;
     case KEY_PLOT: bench->plot = text; return 0;
     case KEY_TRACE: bench->trace = text; return 0;
     default: return ARGP_ERR_UNKNOWN;

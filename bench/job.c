@@ -106,26 +106,37 @@ enum status job_shrink(enum status status, struct job *job)
     return status;
 }
 
+/* Every rank's 8 bytes, by rank; the caller frees them. */
+static enum status gather_words(void **words, const void *own, struct job *job)
+{
+    char(*all)[8] = calloc((size_t)job->nranks, sizeof *all);
+    *words = NULL;
+    if (all == NULL) return FAIL(STATUS_SYSTEM, "out of memory for %d numbers", job->nranks);
+    memcpy(all[job->rank], own, sizeof *all);
+    enum status status = bootstrap_all_gather(all, sizeof *all, job->bootstrap);
+    if (status == STATUS_OK) *words = all;
+    else free(all);
+    return status;
+}
+
 enum status job_max(double *value, struct job *job)
 {
-    double *values = calloc((size_t)job->nranks, sizeof *values);
-    if (values == NULL) return FAIL(STATUS_SYSTEM, "out of memory for %d numbers", job->nranks);
-    values[job->rank] = *value;
-    enum status status = bootstrap_all_gather(values, sizeof *values, job->bootstrap);
-    for (int r = 0; r < job->nranks && status == STATUS_OK; r++)
+    void *words;
+    TRY(gather_words(&words, value, job));
+    const double *values = words;
+    for (int r = 0; r < job->nranks; r++)
         if (values[r] > *value) *value = values[r];
-    free(values);
-    return status;
+    free(words);
+    return STATUS_OK;
 }
 
 enum status job_sum(uint64_t *value, struct job *job)
 {
-    uint64_t *values = calloc((size_t)job->nranks, sizeof *values);
-    if (values == NULL) return FAIL(STATUS_SYSTEM, "out of memory for %d numbers", job->nranks);
-    values[job->rank] = *value;
-    enum status status = bootstrap_all_gather(values, sizeof *values, job->bootstrap);
+    void *words;
+    TRY(gather_words(&words, value, job));
+    const uint64_t *values = words;
     *value = 0;
-    for (int r = 0; r < job->nranks && status == STATUS_OK; r++) *value += values[r];
-    free(values);
-    return status;
+    for (int r = 0; r < job->nranks; r++) *value += values[r];
+    free(words);
+    return STATUS_OK;
 }

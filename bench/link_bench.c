@@ -7,12 +7,11 @@
  * Every byte is copied into a slot by its sender, unless the transport sends from the source, and out of it by its
  * receiver.
  */
-#include <cjson/cJSON.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench/job.h"
+#include "bench/json_line.h"
 #include "bench/limit.h"
 #include "bench/link_edge.h"
 #include "bench/programs.h"
@@ -93,18 +92,11 @@ struct link_limits {
     struct limit one_way, both_ways;
 };
 
-static enum status write_line(FILE *file, cJSON *object)
+static enum status write_line(cJSON *object, const struct link *link)
 {
-    if (file == NULL) {
-        cJSON_Delete(object);
-        return STATUS_OK;
-    }
-    char *text = object == NULL ? NULL : cJSON_PrintUnformatted(object);
-    bool written = text != NULL && fprintf(file, "%s\n", text) > 0;
-    cJSON_free(text);
+    if (link->job->json != NULL) return json_line_write(link->job->json, object);
     cJSON_Delete(object);
-    return written ? STATUS_OK
-                   : FAIL(STATUS_SYSTEM, "--json: a line could not be written: %s", strerror(errno));
+    return STATUS_OK;
 }
 
 static enum status report_head(
@@ -126,7 +118,7 @@ static enum status report_head(
     cJSON_AddNumberToObject(object, "messages_per_s", 1e9 / message_ns);
     cJSON_AddNumberToObject(object, "limit_one_way_bw", limits->one_way.gbps);
     cJSON_AddNumberToObject(object, "limit_both_ways_bw", limits->both_ways.gbps);
-    return write_line(link->job->json, object);
+    return write_line(object, link);
 }
 
 static enum status report_size(
@@ -141,7 +133,7 @@ static enum status report_size(
     cJSON_AddNumberToObject(object, "size", (double)bytes);
     cJSON_AddNumberToObject(object, "one_way_bw", one);
     cJSON_AddNumberToObject(object, "both_ways_bw", both);
-    return write_line(link->job->json, object);
+    return write_line(object, link);
 }
 
 /* ---- one transport, all sizes ---- */

@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -74,11 +75,30 @@ size_t options_bytes(const char *text, const char *option, const struct options 
     return (size_t)value << shift;
 }
 
+bool options_word(const char *text, const char *option, const char *first, const char *second, const struct options *options)
+{
+    if (strcmp(text, first) != 0 && strcmp(text, second) != 0)
+        options_refuse(options, "%s is \"%s\", expected %s or %s", option, text, first, second);
+    return strcmp(text, second) == 0;
+}
+
 bool options_shrinks(const char *text, const struct options *options)
 {
-    if (strcmp(text, "end") != 0 && strcmp(text, "shrink") != 0)
-        options_refuse(options, "--on-death is \"%s\", expected end or shrink", text);
-    return strcmp(text, "shrink") == 0;
+    return options_word(text, "--on-death", "end", "shrink", options);
+}
+
+int options_count(const char *text, const char *option, const struct options *options)
+{
+    return (int)options_integer(text, option, 1, INT_MAX, options);
+}
+
+enum dtype options_training_dtype(const char *text, const char *option, const struct options *options)
+{
+    enum dtype dtype;
+    bool known = dtype_from_name(&dtype, text) == 0;
+    if (!known || (dtype != DTYPE_FLOAT32 && dtype != DTYPE_BFLOAT16 && dtype != DTYPE_FLOAT16))
+        options_refuse(options, "%s is \"%s\", expected float32, bfloat16 or float16", option, text);
+    return dtype;
 }
 
 struct options_range options_range(

@@ -20,6 +20,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "verbs/dtype.h"
+
 #define OPTIONS_MOST_RANKS 4096  /* that can be started */
 #define OPTIONS_MOST_DRAWN 65536 /* that can be reckoned with: where takes_range */
 
@@ -59,6 +61,15 @@ int64_t options_integer(
 
 /* The same for bytes, with an optional suffix: K, M, G are 2^10, 2^20, 2^30. */
 size_t options_bytes(const char *text, const char *option, const struct options *options);
+
+/* One of two words: true for the second. */
+bool options_word(const char *text, const char *option, const char *first, const char *second, const struct options *options);
+
+/* A number of things: from 1 on. */
+int options_count(const char *text, const char *option, const struct options *options);
+
+/* A dtype that weights and gradients can have. */
+enum dtype options_training_dtype(const char *text, const char *option, const struct options *options);
 
 /* --on-death end|shrink: whether those that are left go on when a rank is lost. */
 bool options_shrinks(const char *text, const struct options *options);

@@ -31,40 +31,16 @@ enum key {
     KEY_PAPER,
 };
 
-static int take_count(const char *text, const char *option, const struct options *options)
-{
-    return (int)options_integer(text, option, 1, INT_MAX, options);
-}
-
-static enum dtype take_dtype(const char *text, const char *option, const struct options *options)
-{
-    enum dtype dtype;
-    bool known = dtype_from_name(&dtype, text) == 0;
-    if (!known || (dtype != DTYPE_FLOAT32 && dtype != DTYPE_BFLOAT16 && dtype != DTYPE_FLOAT16))
-        options_refuse(
-            options, "%s is \"%s\", expected float32, bfloat16 or float16", option, text);
-    return dtype;
-}
-
-/* One of two words: true for the second. */
-static bool take_word(const char *text, const char *option, const char *first, const char *second,
-    const struct options *options)
-{
-    if (strcmp(text, first) != 0 && strcmp(text, second) != 0)
-        options_refuse(options, "%s is \"%s\", expected %s or %s", option, text, first, second);
-    return strcmp(text, second) == 0;
-}
-
 static error_t parse_model(int key, char *text, struct plan_options *plan)
 {
     const struct options *common = &plan->common;
     switch (key) {
     case KEY_MODEL: plan->model = text; return 0;
-    case KEY_LAYERS: plan->layers = take_count(text, "--layers", common); return 0;
-    case KEY_HEADS: plan->heads = take_count(text, "--heads", common); return 0;
-    case KEY_CHANNELS: plan->channels = take_count(text, "--channels", common); return 0;
-    case KEY_VOCAB: plan->vocab = take_count(text, "--vocab", common); return 0;
-    case KEY_POSITIONS: plan->max_t = take_count(text, "--positions", common); return 0;
+    case KEY_LAYERS: plan->layers = options_count(text, "--layers", common); return 0;
+    case KEY_HEADS: plan->heads = options_count(text, "--heads", common); return 0;
+    case KEY_CHANNELS: plan->channels = options_count(text, "--channels", common); return 0;
+    case KEY_VOCAB: plan->vocab = options_count(text, "--vocab", common); return 0;
+    case KEY_POSITIONS: plan->max_t = options_count(text, "--positions", common); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -75,16 +51,16 @@ static error_t parse_stage(int key, char *text, struct plan_options *plan)
     struct train_config *train = &plan->config.train;
     switch (key) {
     case KEY_STAGE: plan->stage = (int)options_integer(text, "--stage", 0, 3, common); return 0;
-    case KEY_SHARD_GROUP: train->shard_group = take_count(text, "--shard-group", common); return 0;
+    case KEY_SHARD_GROUP: train->shard_group = options_count(text, "--shard-group", common); return 0;
     case KEY_GATHER:
-        train->broadcast_gather = take_word(text, "--gather", "all_gather", "broadcast", common);
+        train->broadcast_gather = options_word(text, "--gather", "all_gather", "broadcast", common);
         return 0;
     case KEY_OFFLOAD:
-        train->offload_optimizer = take_word(text, "--offload", "none", "optimizer", common);
+        train->offload_optimizer = options_word(text, "--offload", "none", "optimizer", common);
         return 0;
     case KEY_UNSHARDED_ACCUMULATION: train->unsharded_accumulation = true; return 0;
     case KEY_CHECKPOINT_ACTIVATIONS:
-        train->recompute = take_word(text, "--checkpoint-activations", "none", "full", common);
+        train->recompute = options_word(text, "--checkpoint-activations", "none", "full", common);
         return 0;
     case KEY_BUCKET_BYTES:
         train->bucket_bytes = options_bytes(text, "--bucket-bytes", common);
@@ -98,18 +74,18 @@ static error_t parse_run(int key, char *text, struct plan_options *plan)
     const struct options *common = &plan->common;
     struct train_config *train = &plan->config.train;
     switch (key) {
-    case KEY_DTYPE: train->dtype = take_dtype(text, "--dtype", common); return 0;
+    case KEY_DTYPE: train->dtype = options_training_dtype(text, "--dtype", common); return 0;
     case KEY_GRADIENT_DTYPE:
-        train->gradient_dtype = take_dtype(text, "--gradient-dtype", common);
+        train->gradient_dtype = options_training_dtype(text, "--gradient-dtype", common);
         plan->gradient_dtype_given = true;
         return 0;
     case KEY_REDUCE_DTYPE:
-        train->reduce_dtype = take_dtype(text, "--reduce-dtype", common);
+        train->reduce_dtype = options_training_dtype(text, "--reduce-dtype", common);
         plan->reduce_dtype_given = true;
         return 0;
-    case KEY_BATCH: train->batch = take_count(text, "--batch", common); return 0;
-    case KEY_SEQ: train->seq = take_count(text, "--seq", common); return 0;
-    case KEY_ACCUMULATE: train->accumulate = take_count(text, "--accumulate", common); return 0;
+    case KEY_BATCH: train->batch = options_count(text, "--batch", common); return 0;
+    case KEY_SEQ: train->seq = options_count(text, "--seq", common); return 0;
+    case KEY_ACCUMULATE: train->accumulate = options_count(text, "--accumulate", common); return 0;
     case KEY_MEMORY:
         plan->memory_bytes = options_bytes(text, "--memory", common);
         if (plan->memory_bytes == 0)

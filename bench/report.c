@@ -1,12 +1,12 @@
 /* report: see report.h. */
 #include "bench/report.h"
 
-#include <cjson/cJSON.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "bench/json_line.h"
 
 /* What a rank says of itself. */
 struct introduction {
@@ -153,12 +153,7 @@ enum status report_row_json(const struct row *row, const struct limit *limit, FI
     add_measurement(object, "in_place", &row->in_place, row->each);
     cJSON_AddNumberToObject(object, "limit_bw", limit->gbps);
     cJSON_AddStringToObject(object, "memory", row->memory);
-    char *text = cJSON_PrintUnformatted(object);
-    bool written = text != NULL && fprintf(file, "%s\n", text) > 0;
-    cJSON_free(text);
-    cJSON_Delete(object);
-    return written ? STATUS_OK
-                   : FAIL(STATUS_SYSTEM, "--json: a line could not be written: %s", strerror(errno));
+    return json_line_write(file, object);
 }
 
 struct sent {

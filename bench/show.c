@@ -2,11 +2,11 @@
  * ring/plan.h: what it draws is what the executors run. No rank is started. With --simulate the same plan runs in virtual
  * time (simulate.c).
  */
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "bench/json_line.h"
 #include "bench/programs.h"
 #include "bench/show_options.h"
 #include "bench/show_plan.h"
@@ -107,20 +107,10 @@ static void print_costs(const struct show_options *show, const struct plan *plan
 
 /* ---- JSON: one object per step and rank, then one with the sums ---- */
 
-static int write_line(FILE *file, cJSON *object)
+static enum status write_json(FILE *file, const struct show_options *show, const struct plan *plan)
 {
-    char *text = object == NULL ? NULL : cJSON_PrintUnformatted(object);
-    int failed = text == NULL || fprintf(file, "%s\n", text) < 0;
-    cJSON_free(text);
-    cJSON_Delete(object);
-    return failed;
-}
-
-static int write_json(FILE *file, const struct show_options *show, const struct plan *plan)
-{
-    int failed = 0;
-    for (int i = 0, steps = show_most_steps(show); i < steps && !failed; i++)
-        for (int rank = 0; rank < plan->nranks && !failed; rank++) {
+    for (int i = 0, steps = show_most_steps(show); i < steps; i++)
+        for (int rank = 0; rank < plan->nranks; rank++) {
             struct plan_step step = show_step(show, rank, i);
             if (step.primitive == PRIMITIVE_NONE) continue;
             cJSON *object = cJSON_CreateObject();
@@ -131,7 +121,7 @@ static int write_json(FILE *file, const struct show_options *show, const struct 
             cJSON_AddNumberToObject(object, "from", step.from);
             cJSON_AddNumberToObject(object, "to", step.to);
             if (step.joins >= 0) cJSON_AddNumberToObject(object, "joins", step.joins);
-            failed = write_line(file, object);
+            TRY(json_line_write(file, object));
         }
     cJSON *sums = cJSON_CreateObject();
     cJSON_AddStringToObject(sums, "collective", collective_name(show->collective));
@@ -148,8 +138,7 @@ static int write_json(FILE *file, const struct show_options *show, const struct 
         if (border != NULL) cJSON_AddItemToArray(border, cJSON_CreateNumber(plan_chunks_across(&other, show_host_ranks(show))));
         if (bytes != NULL) cJSON_AddItemToArray(bytes, cJSON_CreateNumber((double)show_sent_bytes(show, rank)));
     }
-    failed |= write_line(file, sums);
-    return failed;
+    return json_line_write(file, sums);
 }
 
 static void draw(const struct show_options *show, const struct plan *plan)
@@ -197,8 +186,8 @@ int show_main(int argc, char **argv)
         FILE *file = fopen(show.common.json, "w");
         if (file == NULL)
             options_refuse(&show.common, "--json %s cannot be written: %s", show.common.json, strerror(errno));
-        int failed = write_json(file, &show, &plan);
-        if (fclose(file) != 0 || failed) {
+        enum status status = write_json(file, &show, &plan);
+        if (fclose(file) != 0 || status != STATUS_OK) {
             fprintf(stderr, "ringzero show: writing %s failed: %s\n", show.common.json, strerror(errno));
             return 1;
         }

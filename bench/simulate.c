@@ -14,12 +14,12 @@
  */
 #include "bench/simulate.h"
 
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/json_line.h"
 #include "bench/plot.h"
 
 /* ---- LINKS ---- */
@@ -270,12 +270,7 @@ static enum status write_json(const struct row *row, enum collective collective,
     if (row->tree_ns >= 0) cJSON_AddNumberToObject(object, "tree", row->tree_ns / 1e3);
     if (row->star_ns >= 0) cJSON_AddNumberToObject(object, "star", row->star_ns / 1e3);
     if (row->two_level_ns >= 0) cJSON_AddNumberToObject(object, "two_level", row->two_level_ns / 1e3);
-    char *text = cJSON_PrintUnformatted(object);
-    bool written = text != NULL && fprintf(file, "%s\n", text) > 0;
-    cJSON_free(text);
-    cJSON_Delete(object);
-    return written ? STATUS_OK
-                   : FAIL(STATUS_SYSTEM, "--json: a line could not be written: %s", strerror(errno));
+    return json_line_write(file, object);
 }
 
 /* x, ring, formula, two levels (or ?), tree, star. */

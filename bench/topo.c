@@ -241,8 +241,8 @@ static int write_json(const struct topo *topo)
     FILE *file = fopen(path, "w");
     if (file == NULL)
         options_refuse(&topo->common, "--json %s cannot be written: %s", path, strerror(errno));
-    int failed = topo_print_json(file, topo);
-    if (fclose(file) == 0 && failed == 0) return 0;
+    enum status status = topo_print_json(file, topo);
+    if (fclose(file) == 0 && status == STATUS_OK) return 0;
     fprintf(stderr, "ringzero topo: --json %s: writing failed: %s; expected room for it\n", path,
         strerror(errno));
     return 1;

@@ -40,6 +40,6 @@ const char *topo_transport(const struct topo *topo, int from, int to);
 
 void topo_print(const struct topo *topo);
 /* One object a host and a rank, one about two levels, and one a channel. 0, or -1 when writing failed. */
-int topo_print_json(FILE *file, const struct topo *topo);
+MUST_CHECK enum status topo_print_json(FILE *file, const struct topo *topo);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/json_line.h"
 #include "bench/topo.h"
 #include "verbs/rail.h"
 
@@ -277,15 +278,6 @@ void topo_print(const struct topo *topo)
 
 /* ---- JSON ---- */
 
-static int write_line(FILE *file, cJSON *object)
-{
-    char *text = object == NULL ? NULL : cJSON_PrintUnformatted(object);
-    int failed = text == NULL || fprintf(file, "%s\n", text) < 0;
-    cJSON_free(text);
-    cJSON_Delete(object);
-    return failed ? -1 : 0;
-}
-
 static cJSON *host_object(const struct topo_host *host)
 {
     static const char *const kinds[] = {"gpu", "nic", "interface"};
@@ -371,19 +363,19 @@ static cJSON *levels_object(const struct topo *topo)
     return object;
 }
 
-int topo_print_json(FILE *file, const struct topo *topo)
+enum status topo_print_json(FILE *file, const struct topo *topo)
 {
-    int failed = 0, *order = malloc((size_t)topo->topology.nranks * sizeof *order);
-    if (order == NULL) return -1;
-    for (int h = 0; h < topo->host_count && failed == 0; h++)
-        failed = write_line(file, host_object(&topo->hosts[h]));
-    for (int r = 0; r < topo->topology.nranks && failed == 0; r++)
-        failed = write_line(file, rank_object(topo, r));
-    if (failed == 0) failed = write_line(file, levels_object(topo));
-    for (int c = 0; c < topo->channels && failed == 0; c++) {
+    enum status status = STATUS_OK;
+    int *order = malloc((size_t)topo->topology.nranks * sizeof *order);
+    if (order == NULL) return FAIL(STATUS_SYSTEM, "out of memory for the order of %d ranks", topo->topology.nranks);
+    for (int h = 0; h < topo->host_count; h++) TRY_GOTO(json_line_write(file, host_object(&topo->hosts[h])));
+    for (int r = 0; r < topo->topology.nranks; r++) TRY_GOTO(json_line_write(file, rank_object(topo, r)));
+    TRY_GOTO(json_line_write(file, levels_object(topo)));
+    for (int c = 0; c < topo->channels; c++) {
         topology_ring_order(order, &topo->topology, c);
-        failed = write_line(file, channel_object(topo, order, c));
+        TRY_GOTO(json_line_write(file, channel_object(topo, order, c)));
     }
+fail:
     free(order);
-    return failed;
+    return status;
 }

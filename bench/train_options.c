@@ -67,34 +67,10 @@ static float take_number(const char *text, const char *option, const struct opti
     return value;
 }
 
-static int take_count(const char *text, const char *option, const struct options *options)
-{
-    return (int)options_integer(text, option, 1, INT_MAX, options);
-}
-
 static uint64_t take_steps(
     const char *text, const char *option, int64_t least, const struct options *options)
 {
     return (uint64_t)options_integer(text, option, least, (int64_t)1 << 52, options);
-}
-
-static enum dtype take_dtype(const char *text, const char *option, const struct options *options)
-{
-    enum dtype dtype;
-    bool known = dtype_from_name(&dtype, text) == 0;
-    if (!known || (dtype != DTYPE_FLOAT32 && dtype != DTYPE_BFLOAT16 && dtype != DTYPE_FLOAT16))
-        options_refuse(
-            options, "%s is \"%s\", expected float32, bfloat16 or float16", option, text);
-    return dtype;
-}
-
-/* One of two words: true for the second. */
-static bool take_word(const char *text, const char *option, const char *first, const char *second,
-    const struct options *options)
-{
-    if (strcmp(text, first) != 0 && strcmp(text, second) != 0)
-        options_refuse(options, "%s is \"%s\", expected %s or %s", option, text, first, second);
-    return strcmp(text, second) == 0;
 }
 
 static error_t parse_model(int key, char *text, struct train_options *train)
@@ -102,11 +78,11 @@ static error_t parse_model(int key, char *text, struct train_options *train)
     const struct options *common = &train->common;
     switch (key) {
     case KEY_MODEL: train->model = text; return 0;
-    case KEY_LAYERS: train->layers = take_count(text, "--layers", common); return 0;
-    case KEY_HEADS: train->heads = take_count(text, "--heads", common); return 0;
-    case KEY_CHANNELS: train->channels = take_count(text, "--channels", common); return 0;
-    case KEY_VOCAB: train->vocab = take_count(text, "--vocab", common); return 0;
-    case KEY_POSITIONS: train->max_t = take_count(text, "--positions", common); return 0;
+    case KEY_LAYERS: train->layers = options_count(text, "--layers", common); return 0;
+    case KEY_HEADS: train->heads = options_count(text, "--heads", common); return 0;
+    case KEY_CHANNELS: train->channels = options_count(text, "--channels", common); return 0;
+    case KEY_VOCAB: train->vocab = options_count(text, "--vocab", common); return 0;
+    case KEY_POSITIONS: train->max_t = options_count(text, "--positions", common); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -117,16 +93,16 @@ static error_t parse_stage(int key, char *text, struct train_options *train)
     struct train_config *config = &train->config;
     switch (key) {
     case KEY_STAGE: config->stage = (int)options_integer(text, "--stage", 0, 3, common); return 0;
-    case KEY_SHARD_GROUP: config->shard_group = take_count(text, "--shard-group", common); return 0;
+    case KEY_SHARD_GROUP: config->shard_group = options_count(text, "--shard-group", common); return 0;
     case KEY_CHECKPOINT_ACTIVATIONS:
         config->recompute =
-            take_word(text, "--checkpoint-activations", "none", "full", common);
+            options_word(text, "--checkpoint-activations", "none", "full", common);
         return 0;
     case KEY_GATHER:
-        config->broadcast_gather = take_word(text, "--gather", "all_gather", "broadcast", common);
+        config->broadcast_gather = options_word(text, "--gather", "all_gather", "broadcast", common);
         return 0;
     case KEY_OFFLOAD:
-        config->offload_optimizer = take_word(text, "--offload", "none", "optimizer", common);
+        config->offload_optimizer = options_word(text, "--offload", "none", "optimizer", common);
         return 0;
     case KEY_UNSHARDED_ACCUMULATION: config->unsharded_accumulation = true; return 0;
     case KEY_BUCKET_BYTES:
@@ -145,13 +121,13 @@ static error_t parse_dtypes(int key, char *text, struct train_options *train)
     const struct options *common = &train->common;
     struct loss_scale *scale = &train->config.scale;
     switch (key) {
-    case KEY_DTYPE: train->config.dtype = take_dtype(text, "--dtype", common); return 0;
+    case KEY_DTYPE: train->config.dtype = options_training_dtype(text, "--dtype", common); return 0;
     case KEY_GRADIENT_DTYPE:
-        train->config.gradient_dtype = take_dtype(text, "--gradient-dtype", common);
+        train->config.gradient_dtype = options_training_dtype(text, "--gradient-dtype", common);
         train->gradient_dtype_given = true;
         return 0;
     case KEY_REDUCE_DTYPE:
-        train->config.reduce_dtype = take_dtype(text, "--reduce-dtype", common);
+        train->config.reduce_dtype = options_training_dtype(text, "--reduce-dtype", common);
         train->reduce_dtype_given = true;
         return 0;
     case KEY_LOSS_SCALE: scale->value = (double)take_number(text, "--loss-scale", common); return 0;
@@ -170,9 +146,9 @@ static error_t parse_run(int key, char *text, struct train_options *train)
     const struct options *common = &train->common;
     struct train_config *config = &train->config;
     switch (key) {
-    case KEY_BATCH: config->batch = take_count(text, "--batch", common); return 0;
-    case KEY_SEQ: config->seq = take_count(text, "--seq", common); return 0;
-    case KEY_ACCUMULATE: config->accumulate = take_count(text, "--accumulate", common); return 0;
+    case KEY_BATCH: config->batch = options_count(text, "--batch", common); return 0;
+    case KEY_SEQ: config->seq = options_count(text, "--seq", common); return 0;
+    case KEY_ACCUMULATE: config->accumulate = options_count(text, "--accumulate", common); return 0;
     case KEY_STEPS: config->steps = take_steps(text, "--steps", 1, common); return 0;
     case KEY_STOP_AT: config->stop_at = take_steps(text, "--stop-at", 1, common); return 0;
     case KEY_LR:
@@ -184,7 +160,7 @@ static error_t parse_run(int key, char *text, struct train_options *train)
     case KEY_CLIP: config->clip = take_number(text, "--clip", common); return 0;
     case KEY_BETA2: config->adam.beta2 = take_number(text, "--beta2", common); return 0;
     case KEY_DECAY: config->adam.weight_decay = take_number(text, "--decay", common); return 0;
-    case KEY_THREADS: train->threads = take_count(text, "--threads", common); return 0;
+    case KEY_THREADS: train->threads = options_count(text, "--threads", common); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }

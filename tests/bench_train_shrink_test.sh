@@ -2,7 +2,7 @@
 # `ringzero train --on-death shrink`: a rank is killed in mid-run; the others go on from the newest checkpoint, and from there on
 # their losses, norms and ledger are those of a run that resumes it with so few ranks, bit for bit. Before the first checkpoint
 # they begin anew; a shard group that no longer divides the ranks becomes all of them.
-# ctest: timeout=120
+# ctest: timeout=120 labels=plain
 set -u
 . "$(dirname "$0")/harness/program.sh"
 for ((i = 0; i < 400; i++)); do echo "line $i of a text to learn, $((i * i % 97)) and $((i * 7 % 31))"; done >"$work/text"

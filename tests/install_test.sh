@@ -8,14 +8,7 @@
 set -u
 build=$(dirname "${RINGZERO:?set RINGZERO to the program}")
 source=${RINGZERO_SOURCE:?set RINGZERO_SOURCE to the source tree}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-fail() {
-  echo "failed: $*"
-  failed=1
-}
+. "$(dirname "$0")/harness/program.sh"
 
 command -v pkg-config >/dev/null || { echo "skipped: pkg-config is missing"; exit 77; }
 cc=${CC:-cc} cxx=${CXX:-c++}

@@ -18,23 +18,6 @@
 
 #define TIMEOUT_MS 20000
 
-static void pause_ms(int ms)
-{
-    struct timespec time = {ms / 1000, (long)(ms % 1000) * 1000000};
-    nanosleep(&time, NULL);
-}
-
-static int64_t since_ms(int64_t begin_ns)
-{
-    return (clock_ns() - begin_ns) / 1000000;
-}
-
-static bool text_has(const char *part)
-{
-    return strstr(status_text(), part) != NULL;
-}
-#define CHECK_TEXT(part) CHECK_MSG(text_has(part), "the text is \"%s\"", status_text())
-
 /* One rank's call of bootstrap_open() on a thread of its own. */
 struct opening {
     struct bootstrap_config config;

@@ -16,7 +16,6 @@
 #include "verbs/launch.h"
 #include "verbs/launch_internal.h"
 
-#define CHECK_TEXT(part) CHECK_MSG(strstr(status_text(), part) != NULL, "\"%s\" is not in \"%s\"", part, status_text())
 
 /* ---- torchrun ---- */
 

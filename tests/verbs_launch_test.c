@@ -16,12 +16,6 @@
 #include "verbs/clock.h"
 #include "verbs/launch.h"
 
-static void pause_ms(int ms)
-{
-    struct timespec time = {ms / 1000, (long)(ms % 1000) * 1000000};
-    nanosleep(&time, NULL);
-}
-
 /* ---- local ranks ---- */
 
 /* What one rank does; its return value is its exit code. */

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "verbs/clock.h"
 #include "verbs/log.h"
 #include "verbs/transport.h"
 
@@ -45,6 +46,20 @@ bool check_status_(enum status found, enum status expected, const char *file, in
     snprintf(remark, sizeof remark, "gave %s, expected %s: %s", status_name(found), status_name(expected), status_text());
     return check_(found == expected, file, line, call, remark);
 }
+
+bool check_text_has_(const char *part, const char *file, int line)
+{
+    if (strstr(status_text(), part) != NULL) return check_(true, file, line, part, NULL);
+    return check_text_(file, line, "the failure's text", "\"%s\" is not in \"%s\"", part, status_text());
+}
+
+void pause_ms(int ms)
+{
+    struct timespec time = {ms / 1000, (long)(ms % 1000) * 1000000};
+    nanosleep(&time, NULL);
+}
+
+int64_t since_ms(int64_t begin_ns) { return (clock_ns() - begin_ns) / 1000000; }
 
 int test_result(void)
 {

@@ -26,8 +26,15 @@ bool check_(bool held, const char *file, int line, const char *condition, const 
 bool check_text_(const char *file, int line, const char *condition, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 bool check_status_(enum status found, enum status expected, const char *file, int line, const char *call);
+bool check_text_has_(const char *part, const char *file, int line);
 int test_result(void);
 int test_skip(const char *why);
+
+/* The text of the failure that this thread has seen last has these words. */
+#define CHECK_TEXT(part) check_text_has_((part), __FILE__, __LINE__)
+
+void pause_ms(int ms);
+int64_t since_ms(int64_t begin_ns); /* by clock_ns() */
 
 /* Whether a suite that runs over every transport takes this one: if it is there; and, where RINGZERO_TEST_TRANSPORTS names some ("verbs", or "shm,tcp"), if
  * it is one of them, and then not being there is a failure. Any other name, or NULL (a transport of the test's own): unless the variable is set. */
