@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Training on a device is training on the host: losses and norms of three steps are near in float32 (relative 1e-5), in every
+# stage, with two ranks, with accumulation, recomputation, an offloaded optimizer, a checkpoint resumed, a sample; and every
+# ledger is as predicted. On the simulator, in its three orders of threads.
+# ctest: timeout=300
+set -u
+program=${RINGZERO:-build/ringzero}
+device=${RINGZERO_TEST_DEVICE:-cudasim}
+directory=$(mktemp -d /tmp/ringzero-train-cuda-XXXXXX)
+trap 'rm -rf "$directory"' EXIT
+for i in $(seq 400); do echo "the ring sends chunk $i to every rank and adds $((i * 7919 % 1000))."; done > "$directory/text"
+shape="--data $directory/text --layers 2 --channels 32 --heads 2 --positions 16 --batch 2 --steps 3 --validate-batches 2"
+$program train --device "$device" $shape --stop-at 1 > "$directory/probe" 2>&1 || {
+  grep -q "needs libringzero_" "$directory/probe" && { echo "skipped: $(tail -1 "$directory/probe")"; exit 77; }
+  tail -3 "$directory/probe"; exit 1
+}
+failures=0
+
+# numbers FILE: loss and norm of each step, and the validation's loss.
+numbers() { grep -oE '"(loss|norm|val_loss)":[-0-9.e+]+' "$1" | cut -d: -f2; }
+
+# same WHAT TOLERANCE: the two files of the last runs.
+same() {
+  paste <(numbers "$directory/host") <(numbers "$directory/device") | awk -v most="$2" '
+    { d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > most * $1) { print "    expected " $1 ", found " $2; bad = 1 } n++ }
+    END { exit bad || n < 7 }' || { echo "$1: the device's numbers differ"; failures=$((failures + 1)); }
+}
+
+# run DEVICE FILE OPTION…
+run() {
+  local device=$1 file=$2
+  shift 2
+  timeout 60 $program train --device "$device" $shape --json "$directory/$file" "$@" > "$directory/out" 2>&1 ||
+    { echo "$device $*: $(tail -1 "$directory/out")"; failures=$((failures + 1)); return; }
+  grep -q "measured and predicted: OK" "$directory/out" || { echo "$device $*: ledger: $(tail -1 "$directory/out")"; failures=$((failures + 1)); }
+}
+
+both() {
+  local tolerance=$1
+  shift
+  run host host "$@"
+  run "$device" device "$@"
+  same "$*" "$tolerance"
+}
+for stage in 0 1 2 3; do both 1e-5 --stage $stage --ranks 2; done
+both 1e-5 --stage 3 --ranks 2 --offload optimizer --accumulate 2 --checkpoint-activations full
+both 1e-5 --stage 2 --sample 3 --no-overlap
+both 1e-2 --stage 2 --ranks 2 --dtype bfloat16 --offload optimizer
+both 1e-2 --stage 1 --ranks 2 --dtype float16 --gradient-dtype float32
+
+CUDASIM_ORDER=reverse run "$device" device --stage 3 --ranks 2
+run host host --stage 3 --ranks 2
+same "threads in reverse order" 1e-5
+CUDASIM_ORDER=random CUDASIM_DELAY_US=200 run "$device" device --stage 2 --ranks 2
+same "threads in random order, with delays" 1e-5
+
+run "$device" whole --stage 3 --ranks 2
+run "$device" first --stage 3 --ranks 2 --stop-at 2 --checkpoint "$directory/saved"
+run "$device" second --stage 1 --ranks 2 --resume "$directory/saved"
+whole=$(grep -o '"step":3,"loss":[-0-9.e+]*' "$directory/whole")
+[ -n "$whole" ] && grep -q "$whole" "$directory/second" ||
+  { echo "resumed: expected $whole, found $(grep -o '"step":3,"loss":[-0-9.e+]*' "$directory/second")"; failures=$((failures + 1)); }
+echo "training on $device: $failures failures"
+[ "$failures" = 0 ]
