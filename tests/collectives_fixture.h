@@ -528,7 +528,8 @@ static void body(struct bootstrap *bootstrap, void *argument)
         CHECK_OK(ring_comm_open(&comm, &config, bootstrap, device))) {
         tested = comm;
         through_begin(device);
-        CHECK(ring_comm_host_ranks(comm) == (setting->host_ranks > 0 ? setting->host_ranks : 1));
+        if (setting->host_ranks > 0 || getenv("RINGZERO_TEST_HOST") == NULL) /* else the hosts are real, and so is what they have */
+            CHECK(ring_comm_host_ranks(comm) == (setting->host_ranks > 0 ? setting->host_ranks : 1));
         ring_comm_set_premul(comm, premul_of(ring_comm_rank(comm)));
         struct span first = {0}; /* whoever calls ring_alloc() once means it */
         reads_windows = setting->memory != PLAIN;
