@@ -2,7 +2,7 @@
 # Training on a device is training on the host: losses and norms of three steps are near in float32 (relative 1e-5), in every
 # stage, with two ranks, with accumulation, recomputation, an offloaded optimizer, a checkpoint resumed, a sample; and every
 # ledger is as predicted. On the simulator, in its three orders of threads.
-# ctest: timeout=300
+# ctest: timeout=300 labels=plain
 set -u
 program=${RINGZERO:-build/ringzero}
 device=${RINGZERO_TEST_DEVICE:-cudasim}

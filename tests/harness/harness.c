@@ -91,8 +91,8 @@ bool test_takes(const char *name)
 
 bool test_has_device(const char *name)
 {
-#ifdef __SANITIZE_THREAD__
-    printf("no %s under ThreadSanitizer\n", name);
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    printf("no %s under a sanitizer\n", name);
     return false;
 #else
     if (device_known(name) == STATUS_OK) return true;
