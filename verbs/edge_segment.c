@@ -111,9 +111,10 @@ static enum status open_offered(
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)offer->pid, (long long)offer->fd);
-    segment->fd = open(path, O_RDWR | O_CLOEXEC);
+    /* Its number may name something else by now: a pipe is not waited for, a socket is ENXIO. */
+    segment->fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     /* it failed and closed, or its process is gone, or is none of this process table */
-    if (segment->fd < 0 && errno == ENOENT)
+    if (segment->fd < 0 && (errno == ENOENT || errno == ENXIO || errno == EISDIR))
         return FAIL(STATUS_PEER,
             "rank %d's memory at %s is gone: if it still runs, the two do not share a process "
             "table: use --transport tcp",
