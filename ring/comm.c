@@ -14,149 +14,20 @@
 #include "ring/exchange.h"
 #include "ring/flight.h"
 #include "ring/threshold.h"
+#include "ring/tunables.h"
 #include "ring/window.h"
 #include "verbs/clock.h"
 #include "verbs/log.h"
 #include "verbs/rail.h"
-
-#define DEFAULT_SLOT_BYTES ((size_t)256 << 10)
-#define DEFAULT_SLOT_COUNT 8
-#define DEFAULT_WINDOW_BYTES ((size_t)16 << 10)
-#define CHECK_ROOTS_BYTES  ((size_t)256 << 10)
-#define CHECK_ALL_ROOTS    1
-#define EXCHANGE_NAME      "RINGZERO_EXCHANGE_BYTES"
-#define NO_EXCHANGE        1 /* RINGZERO_EXCHANGE_BYTES 0: a part of no bytes fits, no element does */
 
 /* What a rank says when a communicator opens. */
 struct introduction {
     struct topology_rank rank;
     uint64_t id; /* rank 0's counts */
     struct region_offer book; /* pid 0: none */
-    uint64_t slot_bytes, slot_count, exchange_bytes, window_bytes, check_roots_bytes;
-    int64_t channels, timeout_ms, hierarchy;
-    char transport[16];
+    struct tunables tunables;
     char device[16];
 };
-
-/* ---- tunables ---- */
-
-static enum status tunable_from_environment(uint64_t *value, const char *name, uint64_t least, uint64_t most)
-{
-    const char *text = getenv(name);
-    if (text == NULL || *value != 0) return STATUS_OK;
-    char *end;
-    unsigned long long number = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end != 0 || number < least || number > most)
-        return FAIL(STATUS_INVALID, "%s is \"%s\"; expected a number from %llu to %llu%s", name, text,
-            (unsigned long long)least, (unsigned long long)most, strcmp(name, EXCHANGE_NAME) == 0 ? ", or measure" : "");
-    *value = number;
-    return STATUS_OK;
-}
-
-static enum status resolve_hierarchy(struct ring_config *config)
-{
-    const char *text = getenv("RINGZERO_HIERARCHY");
-    if (config->hierarchy != HIERARCHY_GIVEN) text = NULL;
-    if (text != NULL && hierarchy_from_name(&config->hierarchy, text) != 0)
-        return FAIL(STATUS_INVALID, "RINGZERO_HIERARCHY is \"%s\"; expected auto, flat or two_level", text);
-    if (config->hierarchy == HIERARCHY_GIVEN) config->hierarchy = HIERARCHY_AUTO;
-    return STATUS_OK;
-}
-
-static enum status resolve_config(struct ring_comm *comm, const struct ring_config *given)
-{
-    struct ring_config *config = &comm->config;
-    *config = *given;
-    uint64_t slot_bytes = config->slot_bytes, channels = (uint64_t)config->channels;
-    uint64_t exchange_bytes = config->exchange_bytes;
-    const char *exchange_text = getenv(EXCHANGE_NAME);
-    if (exchange_bytes == 0 && exchange_text != NULL && strcmp(exchange_text, "measure") == 0) exchange_bytes = THRESHOLD_MEASURE;
-    TRY(tunable_from_environment(&exchange_bytes, EXCHANGE_NAME, 0, (uint64_t)1 << 20));
-    TRY(tunable_from_environment(&slot_bytes, "RINGZERO_SLOT_BYTES", 64, (uint64_t)1 << 30));
-    TRY(tunable_from_environment(&config->slot_count, "RINGZERO_SLOTS", 2, 1024));
-    TRY(tunable_from_environment(&channels, "RINGZERO_CHANNELS", 1, RING_MAX_CHANNELS));
-    if (config->check_roots_bytes == 0) {
-        uint64_t bytes = 0;
-        TRY(tunable_from_environment(&bytes, "RINGZERO_CHECK_ROOTS", 0, UINT64_MAX));
-        config->check_roots_bytes = bytes > 0 ? bytes : getenv("RINGZERO_CHECK_ROOTS") != NULL ? CHECK_ALL_ROOTS : CHECK_ROOTS_BYTES;
-    }
-    TRY(resolve_hierarchy(config));
-    if (config->transport == NULL) config->transport = getenv("RINGZERO_TRANSPORT");
-    if (config->transport == NULL) config->transport = "auto";
-    if (exchange_bytes == 0) exchange_bytes = config->exchange_bytes == 0 && exchange_text == NULL ? COMM_EXCHANGE_BYTES : NO_EXCHANGE;
-    config->exchange_bytes = exchange_bytes;
-    const char *window_text = getenv("RINGZERO_WINDOW_BYTES");
-    uint64_t window_bytes = config->window_bytes;
-    TRY(tunable_from_environment(&window_bytes, "RINGZERO_WINDOW_BYTES", 0, (uint64_t)1 << 40));
-    if (window_bytes == 0) window_bytes = window_text == NULL ? DEFAULT_WINDOW_BYTES : WINDOW_NONE;
-    config->window_bytes = window_bytes;
-    if (slot_bytes == 0) slot_bytes = DEFAULT_SLOT_BYTES;
-    if (config->slot_count == 0) config->slot_count = DEFAULT_SLOT_COUNT;
-    if (channels == 0) channels = 1;
-    config->slot_bytes = slot_bytes;
-    config->channels = (int)channels;
-    if (config->timeout_ms == 0) config->timeout_ms = bootstrap_timeout_ms(comm->bootstrap);
-
-    if (slot_bytes % 64 != 0)
-        return FAIL(STATUS_INVALID, "RINGZERO_SLOT_BYTES is %llu; expected a multiple of 64",
-            (unsigned long long)slot_bytes);
-    if (config->slot_count < 2 || (config->slot_count & (config->slot_count - 1)) != 0)
-        return FAIL(STATUS_INVALID, "RINGZERO_SLOTS is %llu; expected a power of two, at least 2",
-            (unsigned long long)config->slot_count);
-    if (config->channels < 1 || config->channels > RING_MAX_CHANNELS)
-        return FAIL(STATUS_INVALID, "RINGZERO_CHANNELS is %d; expected 1 to %d", config->channels, RING_MAX_CHANNELS);
-    if (config->custom != NULL) {
-        comm->transport = config->custom;
-        config->transport = config->custom->name;
-        return STATUS_OK;
-    }
-    if (strcmp(config->transport, "auto") == 0) return STATUS_OK;
-    comm->transport = transport_by_name(config->transport);
-    if (comm->transport == NULL)
-        return FAIL(STATUS_INVALID, "transport is \"%s\"; expected auto, shm, tcp, verbs or cuda_ipc", config->transport);
-    config->transport = comm->transport->name; /* the caller's text need not outlive the call */
-    return STATUS_OK;
-}
-
-static enum status compare(const char *name, const char *zero, const char *other, int rank)
-{
-    if (strcmp(zero, other) == 0) return STATUS_OK;
-    return FAIL(STATUS_INVALID, "%s is %s on rank 0 and %s on rank %d: give all ranks the same value", name, zero, other, rank);
-}
-
-static const char *exchange_word(uint64_t bytes, char text[24])
-{
-    if (bytes == THRESHOLD_MEASURE) return "measure";
-    snprintf(text, 24, "%llu", (unsigned long long)bytes);
-    return text;
-}
-
-static enum status compare_number(const char *name, uint64_t zero, uint64_t other, int rank)
-{
-    char a[24], b[24];
-    snprintf(a, sizeof a, "%llu", (unsigned long long)zero);
-    snprintf(b, sizeof b, "%llu", (unsigned long long)other);
-    return compare(name, a, b, rank);
-}
-
-static enum status check_agreement(const struct introduction *all, int nranks)
-{
-    char zero[24], other[24];
-    for (int r = 1; r < nranks; r++) {
-        TRY(compare("RINGZERO_TRANSPORT (--transport)", all[0].transport, all[r].transport, r));
-        TRY(compare_number("RINGZERO_SLOT_BYTES", all[0].slot_bytes, all[r].slot_bytes, r));
-        TRY(compare(EXCHANGE_NAME, exchange_word(all[0].exchange_bytes, zero),
-            exchange_word(all[r].exchange_bytes, other), r));
-        TRY(compare_number("RINGZERO_WINDOW_BYTES", all[0].window_bytes, all[r].window_bytes, r));
-        TRY(compare_number("RINGZERO_SLOTS", all[0].slot_count, all[r].slot_count, r));
-        TRY(compare_number("RINGZERO_CHECK_ROOTS", all[0].check_roots_bytes, all[r].check_roots_bytes, r));
-        TRY(compare_number("RINGZERO_CHANNELS", (uint64_t)all[0].channels, (uint64_t)all[r].channels, r));
-        TRY(compare("RINGZERO_HIERARCHY", hierarchy_name((enum hierarchy)all[0].hierarchy),
-            hierarchy_name((enum hierarchy)all[r].hierarchy), r));
-        TRY(compare_number("RINGZERO_TIMEOUT_MS", (uint64_t)all[0].timeout_ms, (uint64_t)all[r].timeout_ms, r));
-    }
-    return STATUS_OK;
-}
 
 /* ---- opening ---- */
 
@@ -197,17 +68,9 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
     comm->config.host = NULL; /* the caller's text need not outlive the call */
     *mine = (struct introduction){
         .rank = topology_describe_self(pretended),
-        .slot_bytes = comm->config.slot_bytes,
-        .slot_count = comm->config.slot_count,
-        .exchange_bytes = comm->config.exchange_bytes,
-        .window_bytes = comm->config.window_bytes,
-        .check_roots_bytes = comm->config.check_roots_bytes,
-        .channels = comm->config.channels,
-        .timeout_ms = comm->config.timeout_ms,
-        .hierarchy = comm->config.hierarchy,
+        .tunables = tunables_told(&comm->config),
     };
     if (comm->book != NULL) mine->book = region_book_offer(comm->book);
-    snprintf(mine->transport, sizeof mine->transport, "%s", comm->config.transport);
     snprintf(mine->device, sizeof mine->device, "%s", device_name(comm->device));
     if (getrandom(&mine->id, sizeof mine->id, 0) != (ssize_t)sizeof mine->id)
         return FAIL(STATUS_SYSTEM, "getrandom failed");
@@ -216,8 +79,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
         return FAIL(STATUS_SYSTEM, "transport %s cannot work here: %s; use --transport tcp", comm->transport->name, why);
 
     TRY(bootstrap_all_gather(all, sizeof *all, comm->bootstrap));
-    for (int r = 0; r < comm->nranks; r++) all[r].transport[sizeof all[r].transport - 1] = 0; /* a text, whatever was sent */
-    TRY(check_agreement(all, comm->nranks));
+    for (int r = 1; r < comm->nranks; r++) TRY(tunables_compare(&all[0].tunables, &all[r].tunables, r));
     comm->id = all[0].id << 8; /* the low byte tells channels apart */
     comm->all_cuda = device_kind(comm->device) == MEMORY_CUDA;
     for (int r = 0; r < comm->nranks; r++) {
@@ -369,7 +231,7 @@ enum status ring_comm_open(
     comm->device = device;
     comm->rank = bootstrap_rank(bootstrap);
     comm->nranks = bootstrap_nranks(bootstrap);
-    TRY_GOTO(resolve_config(comm, config));
+    TRY_GOTO(tunables_resolve(&comm->config, &comm->transport, config, bootstrap_timeout_ms(bootstrap)));
     TRY_GOTO(allocate(comm));
     TRY_GOTO(progress_open(&comm->progress));
     all = calloc((size_t)comm->nranks, sizeof *all);

@@ -1,0 +1,166 @@
+/* tunables: see tunables.h. */
+#include "ring/tunables.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ring/comm.h"
+#include "ring/threshold.h"
+#include "ring/window.h"
+
+#define DEFAULT_SLOT_BYTES ((size_t)256 << 10)
+#define DEFAULT_SLOT_COUNT 8
+#define DEFAULT_WINDOW_BYTES ((size_t)16 << 10)
+#define CHECK_ROOTS_BYTES  ((size_t)256 << 10)
+#define CHECK_ALL_ROOTS    1
+#define EXCHANGE_NAME      "RINGZERO_EXCHANGE_BYTES"
+#define NO_EXCHANGE        1 /* RINGZERO_EXCHANGE_BYTES 0: a part of no bytes fits, no element does */
+
+/* ---- as given, by the environment, by default ---- */
+
+static enum status tunable_from_environment(uint64_t *value, const char *name, uint64_t least, uint64_t most)
+{
+    const char *text = getenv(name);
+    if (text == NULL || *value != 0) return STATUS_OK;
+    char *end;
+    unsigned long long number = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != 0 || number < least || number > most)
+        return FAIL(STATUS_INVALID, "%s is \"%s\"; expected a number from %llu to %llu%s", name, text,
+            (unsigned long long)least, (unsigned long long)most, strcmp(name, EXCHANGE_NAME) == 0 ? ", or measure" : "");
+    *value = number;
+    return STATUS_OK;
+}
+
+static enum status resolve_hierarchy(struct ring_config *config)
+{
+    const char *text = getenv("RINGZERO_HIERARCHY");
+    if (config->hierarchy != HIERARCHY_GIVEN) text = NULL;
+    if (text != NULL && hierarchy_from_name(&config->hierarchy, text) != 0)
+        return FAIL(STATUS_INVALID, "RINGZERO_HIERARCHY is \"%s\"; expected auto, flat or two_level", text);
+    if (config->hierarchy == HIERARCHY_GIVEN) config->hierarchy = HIERARCHY_AUTO;
+    return STATUS_OK;
+}
+
+enum status tunables_resolve(struct ring_config *config, const struct transport **transport,
+    const struct ring_config *given, int timeout_ms)
+{
+    *config = *given;
+    *transport = NULL;
+    uint64_t slot_bytes = config->slot_bytes, channels = (uint64_t)config->channels;
+    uint64_t exchange_bytes = config->exchange_bytes;
+    const char *exchange_text = getenv(EXCHANGE_NAME);
+    if (exchange_bytes == 0 && exchange_text != NULL && strcmp(exchange_text, "measure") == 0) exchange_bytes = THRESHOLD_MEASURE;
+    TRY(tunable_from_environment(&exchange_bytes, EXCHANGE_NAME, 0, (uint64_t)1 << 20));
+    TRY(tunable_from_environment(&slot_bytes, "RINGZERO_SLOT_BYTES", 64, (uint64_t)1 << 30));
+    TRY(tunable_from_environment(&config->slot_count, "RINGZERO_SLOTS", 2, 1024));
+    TRY(tunable_from_environment(&channels, "RINGZERO_CHANNELS", 1, RING_MAX_CHANNELS));
+    if (config->check_roots_bytes == 0) {
+        uint64_t bytes = 0;
+        TRY(tunable_from_environment(&bytes, "RINGZERO_CHECK_ROOTS", 0, UINT64_MAX));
+        config->check_roots_bytes = bytes > 0 ? bytes : getenv("RINGZERO_CHECK_ROOTS") != NULL ? CHECK_ALL_ROOTS : CHECK_ROOTS_BYTES;
+    }
+    TRY(resolve_hierarchy(config));
+    if (config->transport == NULL) config->transport = getenv("RINGZERO_TRANSPORT");
+    if (config->transport == NULL) config->transport = "auto";
+    if (exchange_bytes == 0) exchange_bytes = config->exchange_bytes == 0 && exchange_text == NULL ? COMM_EXCHANGE_BYTES : NO_EXCHANGE;
+    config->exchange_bytes = exchange_bytes;
+    const char *window_text = getenv("RINGZERO_WINDOW_BYTES");
+    uint64_t window_bytes = config->window_bytes;
+    TRY(tunable_from_environment(&window_bytes, "RINGZERO_WINDOW_BYTES", 0, (uint64_t)1 << 40));
+    if (window_bytes == 0) window_bytes = window_text == NULL ? DEFAULT_WINDOW_BYTES : WINDOW_NONE;
+    config->window_bytes = window_bytes;
+    if (slot_bytes == 0) slot_bytes = DEFAULT_SLOT_BYTES;
+    if (config->slot_count == 0) config->slot_count = DEFAULT_SLOT_COUNT;
+    if (channels == 0) channels = 1;
+    config->slot_bytes = slot_bytes;
+    config->channels = (int)channels;
+    if (config->timeout_ms == 0) config->timeout_ms = timeout_ms;
+
+    if (slot_bytes % 64 != 0)
+        return FAIL(STATUS_INVALID, "RINGZERO_SLOT_BYTES is %llu; expected a multiple of 64",
+            (unsigned long long)slot_bytes);
+    if (config->slot_count < 2 || (config->slot_count & (config->slot_count - 1)) != 0)
+        return FAIL(STATUS_INVALID, "RINGZERO_SLOTS is %llu; expected a power of two, at least 2",
+            (unsigned long long)config->slot_count);
+    if (config->channels < 1 || config->channels > RING_MAX_CHANNELS)
+        return FAIL(STATUS_INVALID, "RINGZERO_CHANNELS is %d; expected 1 to %d", config->channels, RING_MAX_CHANNELS);
+    if (config->custom != NULL) {
+        *transport = config->custom;
+        config->transport = config->custom->name;
+        return STATUS_OK;
+    }
+    if (strcmp(config->transport, "auto") == 0) return STATUS_OK;
+    *transport = transport_by_name(config->transport);
+    if (*transport == NULL)
+        return FAIL(STATUS_INVALID, "transport is \"%s\"; expected auto, shm, tcp, verbs or cuda_ipc", config->transport);
+    config->transport = (*transport)->name; /* the caller's text need not outlive the call */
+    return STATUS_OK;
+}
+
+/* ---- alike on all ranks ---- */
+
+static enum status compare(const char *name, const char *zero, const char *other, int rank)
+{
+    if (strcmp(zero, other) == 0) return STATUS_OK;
+    return FAIL(STATUS_INVALID, "%s is %s on rank 0 and %s on rank %d: give all ranks the same value", name, zero, other, rank);
+}
+
+static const char *exchange_word(uint64_t bytes, char text[24])
+{
+    if (bytes == THRESHOLD_MEASURE) return "measure";
+    snprintf(text, 24, "%llu", (unsigned long long)bytes);
+    return text;
+}
+
+static enum status compare_number(const char *name, uint64_t zero, uint64_t other, int rank)
+{
+    char a[24], b[24];
+    snprintf(a, sizeof a, "%llu", (unsigned long long)zero);
+    snprintf(b, sizeof b, "%llu", (unsigned long long)other);
+    return compare(name, a, b, rank);
+}
+
+struct tunables tunables_told(const struct ring_config *config)
+{
+    struct tunables told = {
+        .slot_bytes = config->slot_bytes,
+        .slot_count = config->slot_count,
+        .exchange_bytes = config->exchange_bytes,
+        .window_bytes = config->window_bytes,
+        .check_roots_bytes = config->check_roots_bytes,
+        .channels = config->channels,
+        .timeout_ms = config->timeout_ms,
+        .hierarchy = config->hierarchy,
+    };
+    snprintf(told.transport, sizeof told.transport, "%s", config->transport);
+    return told;
+}
+
+/* Whatever another rank has sent. */
+static const char *hierarchy_word(int64_t hierarchy)
+{
+    return hierarchy >= 0 && hierarchy < HIERARCHY_COUNT ? hierarchy_name((enum hierarchy)hierarchy) : "unknown";
+}
+
+static enum status compare_transports(const struct tunables *zero, const struct tunables *other, int rank)
+{
+    char a[sizeof zero->transport + 1] = "", b[sizeof a] = "";
+    memcpy(a, zero->transport, sizeof zero->transport);
+    memcpy(b, other->transport, sizeof other->transport);
+    return compare("RINGZERO_TRANSPORT (--transport)", a, b, rank);
+}
+
+enum status tunables_compare(const struct tunables *zero, const struct tunables *other, int rank)
+{
+    char a[24], b[24];
+    TRY(compare_transports(zero, other, rank));
+    TRY(compare_number("RINGZERO_SLOT_BYTES", zero->slot_bytes, other->slot_bytes, rank));
+    TRY(compare(EXCHANGE_NAME, exchange_word(zero->exchange_bytes, a), exchange_word(other->exchange_bytes, b), rank));
+    TRY(compare_number("RINGZERO_WINDOW_BYTES", zero->window_bytes, other->window_bytes, rank));
+    TRY(compare_number("RINGZERO_SLOTS", zero->slot_count, other->slot_count, rank));
+    TRY(compare_number("RINGZERO_CHECK_ROOTS", zero->check_roots_bytes, other->check_roots_bytes, rank));
+    TRY(compare_number("RINGZERO_CHANNELS", (uint64_t)zero->channels, (uint64_t)other->channels, rank));
+    TRY(compare("RINGZERO_HIERARCHY", hierarchy_word(zero->hierarchy), hierarchy_word(other->hierarchy), rank));
+    return compare_number("RINGZERO_TIMEOUT_MS", (uint64_t)zero->timeout_ms, (uint64_t)other->timeout_ms, rank);
+}
