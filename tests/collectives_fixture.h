@@ -470,6 +470,24 @@ static void run_nan(struct ring_comm *comm)
         }
 }
 
+/* Zeros of both signs are equal, so of them the one later in the order stays: the chunk's owner's. */
+static void run_zeros(struct ring_comm *comm)
+{
+    enum { COUNT = 41 };
+    int rank = ring_comm_rank(comm), n = ring_comm_nranks(comm);
+    float x[COUNT];
+    for (int redop = REDOP_MIN; redop <= REDOP_MAX; redop++) {
+        size_t wrong = 0;
+        for (size_t i = 0; i < COUNT; i++) x[i] = mixed_at(rank, i) % 2 ? -0.0f : 0.0f;
+        struct span span = span_host(x, sizeof x);
+        CHECK_OK(ring_all_reduce(span, span, COUNT, DTYPE_FLOAT32, (enum redop)redop, comm, NULL));
+        for (int c = 0; c < n; c++)
+            for (size_t i = ring_chunk_begin(COUNT, n, c); i < ring_chunk_begin(COUNT, n, c + 1); i++)
+                wrong += (mixed_at(c, i) % 2 != 0) != (signbit(x[i]) != 0);
+        CHECK_MSG(wrong == 0, "%s: %zu of %d zeros have the sign of another rank", redop_name((enum redop)redop), wrong, COUNT);
+    }
+}
+
 static void run_bad_arguments(struct ring_comm *comm)
 {
     float x[16] = {0};
@@ -546,6 +564,7 @@ static void body(struct bootstrap *bootstrap, void *argument)
         run_reciprocals(comm);
         run_lost_ones(comm);
         run_nan(comm);
+        run_zeros(comm);
         run_bad_arguments(comm);
         check_counters(comm);
         CHECK_OK(ring_barrier(comm, stream));

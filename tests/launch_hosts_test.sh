@@ -82,6 +82,9 @@ mixed="shm shm tcp tcp tcp"
 transport=auto
 addresses 4
 joins "IPv4" "a c b a c" "$mixed" MASTER_ADDR=10.77.0.1
+joins "two levels" "a b b a" "shm shm tcp tcp" MASTER_ADDR=10.77.0.1
+grep -q '; in two levels, 2 hosts of 2 ranks;' "$work/out" || fail "two levels: not told" "$work/out"
+grep -q '^# Bytes to other hosts per rank .* OK$' "$work/out" || fail "two levels: what leaves a host is not what is predicted" "$work/out"
 joins "a name that is 127.0.1.1 on its own host" "a c b a c" "$mixed" MASTER_ADDR=ringzero-a
 joins "a named interface" "a c b a c" "$mixed" MASTER_ADDR=10.77.0.1 RINGZERO_INTERFACE=eth0
 transport=tcp

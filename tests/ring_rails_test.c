@@ -1,4 +1,4 @@
-/* The NIC of each channel, from the description of a machine with several to the edge that is opened: two pretended hosts, each
+/* The NIC of each channel, and rings that differ by channel: from the description of a machine with several to the edge that is opened: two pretended hosts, each
  * a machine with eight GPUs and eight NICs, of which a rank has one GPU. ctest: timeout=60
  *
  * What stands in for hardware: ranks describe themselves from tests/topology/dgx.xml, NICs are known under numbers of their own,
@@ -14,7 +14,7 @@
 #include "tests/harness/edge_chaos.h"
 #include "tests/harness/harness.h"
 
-#define RANKS    4 /* on two hosts, by turns */
+#define RANKS    8 /* on two hosts, by turns */
 #define CHANNELS 8
 
 static struct machine *dgx;
@@ -114,6 +114,35 @@ static void run(enum hierarchy hierarchy)
     ranks_as_threads(RANKS, 10000, body, &hierarchy);
 }
 
+/* Where NICs give channels rings of different orders, an exchange adds each channel's part in that of its ring: no size moves a bit. */
+static void sizes_body(struct bootstrap *bootstrap, void *argument)
+{
+    enum { MOST = 1000 };
+    static const size_t counts[] = {3, 101, MOST}; /* whole inputs to everyone; the same, near its limit; in two hops */
+    struct device *device = NULL;
+    struct ring_comm *plans = NULL, *exchanges = NULL;
+    self_rank = bootstrap_rank(bootstrap);
+    struct ring_config config = {.hierarchy = *(enum hierarchy *)argument, .channels = CHANNELS, .host = self_rank % 2 ? "b" : "a"};
+    if (!CHECK_OK(device_open(&device, "host")) || !CHECK_OK(ring_comm_open(&exchanges, &config, bootstrap, device))) return;
+    config.exchange_bytes = 1;
+    CHECK_OK(ring_comm_open(&plans, &config, bootstrap, device));
+    bool differ = false;
+    for (int channel = 1; channel < CHANNELS; channel++)
+        differ |= memcmp(ring_comm_order(plans, 0), ring_comm_order(plans, channel), RANKS * sizeof(int)) != 0;
+    CHECK(differ);
+    for (int k = 0; k < 3; k++) {
+        double x[MOST], y[MOST], z[MOST];
+        size_t bytes = counts[k] * sizeof *x;
+        for (size_t i = 0; i < counts[k]; i++) x[i] = 1.0 / (double)(1 + (i * 7919 + (size_t)self_rank * 104729) % 10007);
+        CHECK_OK(ring_all_reduce(span_host(y, bytes), span_host(x, bytes), counts[k], DTYPE_FLOAT64, REDOP_SUM, plans, NULL));
+        CHECK_OK(ring_all_reduce(span_host(z, bytes), span_host(x, bytes), counts[k], DTYPE_FLOAT64, REDOP_SUM, exchanges, NULL));
+        CHECK_MSG(memcmp(y, z, bytes) == 0, "%zu elements: an exchange has other bits than the plan", counts[k]);
+    }
+    ring_comm_close(plans);
+    ring_comm_close(exchanges);
+    device_close(device);
+}
+
 /* Round the flat ring channel c enters and leaves each host by NIC c, once: near ones are numbered first. */
 static void check_flat(void)
 {
@@ -121,22 +150,26 @@ static void check_flat(void)
     for (int channel = 0; channel < CHANNELS; channel++)
         for (int host = 0; host < 2; host++)
             for (int side = 0; side < 2; side++) {
-                int opened = edges[host][channel][side] + edges[host + 2][channel][side];
-                int rank = edges[host][channel][side] > 0 ? host : host + 2;
+                int opened = 0, rank = host;
+                for (int r = host; r < RANKS; r += 2) {
+                    opened += edges[r][channel][side];
+                    if (edges[r][channel][side] > 0) rank = r;
+                }
                 CHECK_MSG(opened == 1 && rails[rank][channel][side] == number_of(channel), "channel %d, host %d, side %d: %d edges, rail %d",
                     channel, host, side, opened, rails[rank][channel][side]);
             }
 }
 
-/* In two levels every rank enters and leaves by a NIC that shares a PCI switch with its GPU. Both GPUs and NICs 0 and 1 share one:
- * the ranks of a host have one each, another on the next channel. */
+/* In two levels every rank enters and leaves by a NIC that shares a PCI switch with its GPU. GPUs and NICs 0 and 1 share one, and 2 and 3:
+ * each rank of a host has one of its own, and the other on the next channel. */
 static void check_two_level(void)
 {
     run(HIERARCHY_TWO_LEVEL);
     for (int rank = 0; rank < RANKS; rank++)
         for (int channel = 0; channel < CHANNELS; channel++)
             for (int side = 0; side < 2; side++)
-                CHECK_MSG(edges[rank][channel][side] == 1 && rails[rank][channel][side] == number_of((rank / 2 + channel) % 2),
+                CHECK_MSG(edges[rank][channel][side] == 1 &&
+                              rails[rank][channel][side] == number_of(rank / 4 * 2 + (rank / 2 + channel) % 2),
                     "rank %d, channel %d, side %d: %d edges, rail %d", rank, channel, side, edges[rank][channel][side],
                     rails[rank][channel][side]);
 }
@@ -151,6 +184,7 @@ int main(void)
     if (!CHECK_OK(machine_read(&dgx, MACHINE_XML, path, MACHINE_DEVICES))) return test_result();
     check_flat();
     check_two_level();
+    for (int h = 0; h < 2; h++) ranks_as_threads(RANKS, 10000, sizes_body, (enum hierarchy[]){h == 0 ? HIERARCHY_FLAT : HIERARCHY_TWO_LEVEL});
     machine_free(dgx);
     return test_result();
 }
