@@ -13,6 +13,7 @@
 
 #include "ring/exchange.h"
 #include "ring/flight.h"
+#include "ring/kernel_host.h"
 #include "ring/threshold.h"
 #include "ring/tunables.h"
 #include "ring/window.h"
@@ -27,6 +28,7 @@ struct introduction {
     struct region_offer book; /* pid 0: none */
     struct tunables tunables;
     char device[16];
+    int64_t device_index;
 };
 
 /* ---- opening ---- */
@@ -61,6 +63,16 @@ static enum status choose_levels(struct ring_comm *comm, bool must)
         "same number of ranks, at least two; or set it to auto", topology_shape_text(text, shape));
 }
 
+/* A kernel that waits for another rank's must not keep it from running: each needs a GPU of its own, as far as ordinals tell. */
+static bool wants_kernels(const struct introduction *all, const struct ring_comm *comm)
+{
+    if (strcmp(comm->config.cuda_mode, "auto") != 0) return strcmp(comm->config.cuda_mode, "kernel") == 0;
+    for (int a = 0; a < comm->nranks; a++)
+        for (int b = 0; b < a; b++)
+            if (all[a].rank.host == all[b].rank.host && all[a].device_index == all[b].device_index) return false;
+    return true;
+}
+
 static enum status introduce(struct ring_comm *comm, struct introduction *all)
 {
     struct introduction *mine = &all[comm->rank];
@@ -72,6 +84,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
     };
     if (comm->book != NULL) mine->book = region_book_offer(comm->book);
     snprintf(mine->device, sizeof mine->device, "%s", device_name(comm->device));
+    mine->device_index = comm->device->index;
     if (getrandom(&mine->id, sizeof mine->id, 0) != (ssize_t)sizeof mine->id)
         return FAIL(STATUS_SYSTEM, "getrandom failed");
     const char *why = "";
@@ -81,6 +94,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
     TRY(bootstrap_all_gather(all, sizeof *all, comm->bootstrap));
     for (int r = 1; r < comm->nranks; r++) TRY(tunables_compare(&all[0].tunables, &all[r].tunables, r));
     comm->id = all[0].id << 8; /* the low byte tells channels apart */
+    comm->kernels = wants_kernels(all, comm);
     comm->all_cuda = device_kind(comm->device) == MEMORY_CUDA;
     for (int r = 0; r < comm->nranks; r++) {
         comm->all_cuda = comm->all_cuda && memcmp(all[r].device, all[0].device, sizeof all[0].device) == 0;
@@ -295,6 +309,7 @@ void ring_comm_close(struct ring_comm *comm)
     if (comm == NULL) return;
     wait_for_all(comm);
     exchange_forget(comm);
+    kernel_forget(comm);
     flights_close(comm);
     for (size_t i = 0; comm->edges != NULL && i < edge_count(comm); i++) edge_close(comm->edges[i]);
     for (int r = 0; comm->views != NULL && r < comm->nranks; r++) region_view_close(comm->views[r]);
@@ -352,6 +367,7 @@ static enum status split_open(
     memcpy(comm->exchange_most, parent->exchange_most, sizeof comm->exchange_most);
     comm->transport = parent->transport;
     comm->all_cuda = parent->all_cuda;
+    comm->kernels = parent->kernels;
     comm->premul = 1.0;
     comm->reduce_dtype = parent->reduce_dtype;
     comm->progress = progress_share(parent->progress);

@@ -42,7 +42,9 @@ struct ring_comm {
     bool exchange_measured;            /* RINGZERO_EXCHANGE_BYTES=measure: then, of each collective that can be an exchange, */
     size_t exchange_most[COLLECTIVE_COUNT]; /* bytes of the largest part. 0: config.exchange_bytes says it */
     struct exchange_store *exchanges;  /* plans of small operations, by and for exchange.c: the driver's alone */
+    bool kernels;                      /* collectives on CUDA memory run in kernels, where edges allow it: alike on all ranks */
     struct flights *flights;           /* what its device works on; NULL until the first operation on CUDA memory */
+    struct kernel_state *kernel;       /* likewise, its kernels'; by and for kernel_host.c */
     struct progress *progress;
     struct trace *trace; /* NULL: nobody watches */
     bool opened;

@@ -12,6 +12,7 @@
 #include "ring/comm.h"
 #include "ring/exchange.h"
 #include "ring/flight.h"
+#include "ring/kernel_host.h"
 #include "ring/operation.h"
 #include "ring/primitive.h"
 #include "ring/roll_call.h"
@@ -88,8 +89,7 @@ static void slice_extent(
 
 /* ---- what a primitive does with one slice ---- */
 
-/* Which elements of the caller's memory a step works on. A buffer that holds this rank's chunk alone begins with that chunk; chunks of others are not in it at all. */
-static void slice_operands(
+void slice_operands(
     struct slice *slice, const struct plan_step *step, const struct place *place, const struct cursor *cursor)
 {
     const struct operation *operation = cursor->operation;
@@ -361,7 +361,7 @@ static enum status open_flights(struct ring_comm *comm)
     pthread_mutex_lock(&comm->lock);
     enum status status = flights_open(comm);
     pthread_mutex_unlock(&comm->lock);
-    return status;
+    return status == STATUS_OK && comm->kernels ? kernel_prepare(comm) : status;
 }
 
 static enum status begin_plan(struct operation *operation)
@@ -381,7 +381,10 @@ static enum status begin_plan(struct operation *operation)
         TRY(open_edges(&operation->room->cursors[channel]));
         if (!operation->on_device) offer_landings(&operation->room->cursors[channel]);
     }
-    if (operation->on_device) return STATUS_OK;
+    if (operation->on_device) {
+        operation->kernel = kernel_is_wanted(operation) ? KERNEL_WAITS : KERNEL_OFF;
+        return STATUS_OK;
+    }
     operation->slots_are_shared = writes_shared_slots(operation);
     if (!operation->slots_are_shared) return STATUS_OK;
     pthread_mutex_lock(&comm->lock);
@@ -403,6 +406,7 @@ enum status operation_begin(struct operation *operation)
 void operation_end(struct operation *operation)
 {
     if (operation->windows) window_end(operation);
+    kernel_abandon(operation);
     flights_abandon(operation);
     for (int e = 0; e < operation->edge_count; e++) operation->edges[e]->landing = NULL;
     if (operation->edges != NULL && operation->edges != operation->room->edges) free(operation->edges);
@@ -416,7 +420,12 @@ static enum status advance_plan(struct operation *operation, bool *moved, bool *
     bool ended;
     TRY(flights_land(operation, moved));
     TRY(roll_call_advance(operation, moved, &ended));
-    for (int channel = 0; channel < operation->cursor_count; channel++) {
+    if (operation->kernel != KERNEL_OFF) {
+        bool settled;
+        TRY(kernel_advance(operation, moved, &settled));
+        ended = ended && settled;
+    }
+    for (int channel = 0; channel < operation->cursor_count && operation->kernel == KERNEL_OFF; channel++) {
         struct cursor *cursor = &operation->room->cursors[channel];
         TRY(cursor_advance(operation, cursor, moved));
         ended = ended && cursor->wait == CURSOR_DRAINING && operation->oldest == NULL;

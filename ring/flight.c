@@ -69,6 +69,8 @@ enum status flights_follow(struct ring_comm *comm, struct stream *stream)
     return status;
 }
 
+void *flights_native(const struct ring_comm *comm) { return comm->flights->native; }
+
 bool flight_is_free(const struct ring_comm *comm) { return comm->flights->free != NULL; }
 
 /* ---- one slice ---- */

@@ -54,7 +54,8 @@ MUST_CHECK enum status flights_follow(struct ring_comm *comm, struct stream *str
 MUST_CHECK enum status flights_open(struct ring_comm *comm);
 void flights_close(struct ring_comm *comm);
 
-/* Whether another slice can begin now. */
+/* The stream that everything is on; and whether another slice can begin now. */
+void *flights_native(const struct ring_comm *comm);
 bool flight_is_free(const struct ring_comm *comm);
 
 /* Enqueues what the step does with its slice. Needs flight_is_free(). errors: CUDA. */
@@ -66,6 +67,10 @@ MUST_CHECK enum status flights_land(struct operation *operation, bool *moved);
 
 /* Waits until the device has let go of an operation that did not end well; bounded by the communicator's deadline. */
 void flights_abandon(struct operation *operation);
+
+/* Which elements of the caller's memory a step works on at a place: execute_host.c's. A buffer that holds this rank's chunk alone
+ * begins with that chunk; chunks of others are not in it at all. */
+void slice_operands(struct slice *slice, const struct plan_step *step, const struct place *place, const struct cursor *cursor);
 
 /* Frees and posts: execute_host.c's. */
 void step_finish(struct operation *operation, int channel, const struct step_end *end);

@@ -16,6 +16,7 @@
 
 #include "ring/comm.h"
 #include "ring/exchange.h"
+#include "ring/kernel_host.h"
 #include "ring/window.h"
 #include "ring/roll_call.h"
 
@@ -135,6 +136,10 @@ void operation_describe_wait(char *text, size_t bytes, int *rank, const struct o
     }
     if (operation->begun && operation->windows && !operation->room->window.ended) {
         window_describe_wait(text, bytes, rank, operation);
+        return;
+    }
+    if (operation->begun && (operation->kernel == KERNEL_WAITS || operation->kernel == KERNEL_RUNS)) {
+        kernel_describe_wait(text, bytes, rank, operation);
         return;
     }
     if (operation->oldest != NULL) {

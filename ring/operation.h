@@ -156,6 +156,7 @@ struct operation {
     int cursor_count;
     struct edge **edges;   /* all that it uses: room->edges, or allocated where those do not suffice */
     int edge_count;
+    enum { KERNEL_OFF, KERNEL_WAITS, KERNEL_RUNS, KERNEL_DONE } kernel; /* that runs the plan: kernel_run.h */
     struct flight *oldest, *youngest; /* slices that the device works on: flight.h */
     uint64_t sent_bytes, received_bytes;
     uint64_t border_bytes; /* of those sent, to other hosts */

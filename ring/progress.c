@@ -129,7 +129,7 @@ static int live_descriptors(struct pollfd *descriptors, const struct progress *p
 static bool device_works(const struct progress *progress)
 {
     for (const struct operation *operation = progress->live; operation != NULL; operation = operation->next)
-        if (operation->oldest != NULL) return true;
+        if (operation->oldest != NULL || operation->kernel == KERNEL_RUNS) return true;
     return false;
 }
 

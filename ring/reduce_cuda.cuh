@@ -31,6 +31,7 @@ struct reduce_work {
     enum redop redop;
     size_t element_bytes;
     bool whole;         /* integers */
+    bool scales;        /* reduce_scales() */
     bool wide, divides; /* divides: the end of an average of integers */
     int nranks;
     double factor;
@@ -317,6 +318,7 @@ static inline struct reduce_work reduce_work_make(
     work.dtype = reduction->dtype;
     work.redop = reduction->redop;
     work.element_bytes = dtype_bytes(reduction->dtype);
+    work.scales = reduce_scales(reduction);
     work.whole = dtype_is_integer(reduction->dtype);
     work.wide = reduction->wide;
     work.divides = !reduction->wide && reduce_finishes(reduction);

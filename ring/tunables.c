@@ -42,6 +42,19 @@ static enum status resolve_hierarchy(struct ring_config *config)
     return STATUS_OK;
 }
 
+static enum status resolve_cuda_mode(struct ring_config *config)
+{
+    static const char *const modes[] = {"auto", "copies", "kernel"};
+    const char *mode = config->cuda_mode != NULL ? config->cuda_mode : getenv("RINGZERO_CUDA_MODE");
+    if (mode == NULL) mode = "auto";
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(mode, modes[i]) != 0) continue;
+        config->cuda_mode = modes[i]; /* the caller's text need not outlive the call */
+        return STATUS_OK;
+    }
+    return FAIL(STATUS_INVALID, "RINGZERO_CUDA_MODE is \"%s\"; expected auto, copies or kernel", mode);
+}
+
 enum status tunables_resolve(struct ring_config *config, const struct transport **transport,
     const struct ring_config *given, int timeout_ms)
 {
@@ -61,6 +74,7 @@ enum status tunables_resolve(struct ring_config *config, const struct transport 
         config->check_roots_bytes = bytes > 0 ? bytes : getenv("RINGZERO_CHECK_ROOTS") != NULL ? CHECK_ALL_ROOTS : CHECK_ROOTS_BYTES;
     }
     TRY(resolve_hierarchy(config));
+    TRY(resolve_cuda_mode(config));
     if (config->transport == NULL) config->transport = getenv("RINGZERO_TRANSPORT");
     if (config->transport == NULL) config->transport = "auto";
     if (exchange_bytes == 0) exchange_bytes = config->exchange_bytes == 0 && exchange_text == NULL ? COMM_EXCHANGE_BYTES : NO_EXCHANGE;
@@ -134,6 +148,7 @@ struct tunables tunables_told(const struct ring_config *config)
         .hierarchy = config->hierarchy,
     };
     snprintf(told.transport, sizeof told.transport, "%s", config->transport);
+    snprintf(told.cuda_mode, sizeof told.cuda_mode, "%s", config->cuda_mode);
     return told;
 }
 
@@ -143,18 +158,18 @@ static const char *hierarchy_word(int64_t hierarchy)
     return hierarchy >= 0 && hierarchy < HIERARCHY_COUNT ? hierarchy_name((enum hierarchy)hierarchy) : "unknown";
 }
 
-static enum status compare_transports(const struct tunables *zero, const struct tunables *other, int rank)
+static enum status compare_texts(const char *name, const char *zero, const char *other, int rank)
 {
-    char a[sizeof zero->transport + 1] = "", b[sizeof a] = "";
-    memcpy(a, zero->transport, sizeof zero->transport);
-    memcpy(b, other->transport, sizeof other->transport);
-    return compare("RINGZERO_TRANSPORT (--transport)", a, b, rank);
+    char a[TUNABLE_TEXT + 1] = "", b[TUNABLE_TEXT + 1] = "";
+    memcpy(a, zero, TUNABLE_TEXT);
+    memcpy(b, other, TUNABLE_TEXT);
+    return compare(name, a, b, rank);
 }
 
 enum status tunables_compare(const struct tunables *zero, const struct tunables *other, int rank)
 {
     char a[24], b[24];
-    TRY(compare_transports(zero, other, rank));
+    TRY(compare_texts("RINGZERO_TRANSPORT (--transport)", zero->transport, other->transport, rank));
     TRY(compare_number("RINGZERO_SLOT_BYTES", zero->slot_bytes, other->slot_bytes, rank));
     TRY(compare(EXCHANGE_NAME, exchange_word(zero->exchange_bytes, a), exchange_word(other->exchange_bytes, b), rank));
     TRY(compare_number("RINGZERO_WINDOW_BYTES", zero->window_bytes, other->window_bytes, rank));
@@ -162,5 +177,6 @@ enum status tunables_compare(const struct tunables *zero, const struct tunables 
     TRY(compare_number("RINGZERO_CHECK_ROOTS", zero->check_roots_bytes, other->check_roots_bytes, rank));
     TRY(compare_number("RINGZERO_CHANNELS", (uint64_t)zero->channels, (uint64_t)other->channels, rank));
     TRY(compare("RINGZERO_HIERARCHY", hierarchy_word(zero->hierarchy), hierarchy_word(other->hierarchy), rank));
+    TRY(compare_texts("RINGZERO_CUDA_MODE", zero->cuda_mode, other->cuda_mode, rank));
     return compare_number("RINGZERO_TIMEOUT_MS", (uint64_t)zero->timeout_ms, (uint64_t)other->timeout_ms, rank);
 }

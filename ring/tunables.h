@@ -9,11 +9,13 @@
 #include "ring/ring.h"
 #include "verbs/transport.h"
 
+#define TUNABLE_TEXT 16
+
 /* What ranks tell one another when a communicator opens. */
 struct tunables {
     uint64_t slot_bytes, slot_count, exchange_bytes, window_bytes, check_roots_bytes;
     int64_t channels, timeout_ms, hierarchy;
-    char transport[16];
+    char transport[TUNABLE_TEXT], cuda_mode[TUNABLE_TEXT];
 };
 
 /* Fills in what `given` leaves out; timeout_ms: the default. *transport: NULL for auto.

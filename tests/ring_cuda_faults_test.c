@@ -1,4 +1,4 @@
-/* Collectives on CUDA memory between processes, as bench and train run them: sums over slots that another process opened, ordered after
+/* Collectives on CUDA memory between processes, as bench and train run them, by copies and in kernels: sums over slots that another process opened, ordered after
  * what the caller's stream does; and what goes wrong: a rank that dies, other arguments, another kind of memory, buffers of a device that
  * is not the communicator's.
  *
@@ -30,9 +30,9 @@ struct world {
     int rank, n;
 };
 
-static bool world_open(struct world *world, struct bootstrap *bootstrap)
+static bool world_open(struct world *world, const char *mode, struct bootstrap *bootstrap)
 {
-    struct ring_config config = {.slot_bytes = 16384, .slot_count = 4};
+    struct ring_config config = {.slot_bytes = 16384, .slot_count = 4, .cuda_mode = mode};
     *world = (struct world){.rank = bootstrap_rank(bootstrap), .n = bootstrap_nranks(bootstrap)};
     if (!CHECK_OK(device_open(&world->device, device_of_test()))) return false;
     CHECK_OK(stream_open(&world->stream, world->device, "test"));
@@ -58,9 +58,8 @@ static enum status add(struct world *world, size_t count, struct stream *stream)
 /* Fill, copy, sum, copy: on one stream, without a wait between them. */
 static void sum_body(struct bootstrap *bootstrap, void *argument)
 {
-    (void)argument;
     struct world world;
-    if (!world_open(&world, bootstrap)) return;
+    if (!world_open(&world, argument, bootstrap)) return;
     struct span host = span_host(world.host, world.x.bytes);
     for (int turn = 0; turn < 3; turn++) {
         for (int32_t i = 0; i < COUNT; i++) world.host[i] = world.rank * 7 + i + turn;
@@ -83,9 +82,8 @@ static void sum_body(struct bootstrap *bootstrap, void *argument)
 
 static void count_body(struct bootstrap *bootstrap, void *argument)
 {
-    (void)argument;
     struct world world;
-    if (!world_open(&world, bootstrap)) return;
+    if (!world_open(&world, argument, bootstrap)) return;
     enum status status = add(&world, world.rank == 1 ? COUNT - 1 : COUNT, NULL);
     CHECK(status == STATUS_DATA || status == STATUS_ABORTED);
     CHECK_MSG(strstr(status_text(), "300006") != NULL && strstr(status_text(), "300007 int32") != NULL &&
@@ -97,9 +95,8 @@ static void count_body(struct bootstrap *bootstrap, void *argument)
 /* Their slices never meet: what ranks call is compared when nothing has moved for a while. */
 static void kind_body(struct bootstrap *bootstrap, void *argument)
 {
-    (void)argument;
     struct world world;
-    if (!world_open(&world, bootstrap)) return;
+    if (!world_open(&world, argument, bootstrap)) return;
     struct span host = span_host(world.host, world.x.bytes), x = world.rank == 0 ? host : world.x;
     enum status status = ring_all_reduce(x, x, COUNT, DTYPE_INT32, REDOP_SUM, world.comm, NULL);
     CHECK(status == STATUS_DATA || status == STATUS_ABORTED);
@@ -109,9 +106,8 @@ static void kind_body(struct bootstrap *bootstrap, void *argument)
 
 static void death_body(struct bootstrap *bootstrap, void *argument)
 {
-    (void)argument;
     struct world world;
-    if (!world_open(&world, bootstrap)) return;
+    if (!world_open(&world, argument, bootstrap)) return;
     CHECK_OK(add(&world, COUNT, world.stream));
     enum status status = stream_synchronize(world.stream, world.device); /* the others may still be at it when rank 1 is through, and dies */
     if (world.rank == 1 && CHECK(status == STATUS_OK)) raise(SIGKILL);
@@ -124,10 +120,13 @@ static void death_body(struct bootstrap *bootstrap, void *argument)
 int main(void)
 {
     if (!test_has_device(device_of_test())) return test_skip(device_of_test());
-    CHECK(ranks_as_processes(2, 30000, sum_body, NULL, -1) == 0);
-    CHECK(ranks_as_processes(3, 30000, sum_body, NULL, -1) == 0);
-    CHECK(ranks_as_processes(3, 30000, count_body, NULL, -1) == 0);
-    CHECK(ranks_as_processes(2, 30000, kind_body, NULL, -1) == 0);
-    CHECK(ranks_as_processes(3, 30000, death_body, NULL, 1) == 0);
+    static char *const modes[] = {"copies", "kernel"};
+    for (int i = 0; i < 2; i++) {
+        CHECK(ranks_as_processes(2, 30000, sum_body, modes[i], -1) == 0);
+        CHECK(ranks_as_processes(3, 30000, sum_body, modes[i], -1) == 0);
+        CHECK(ranks_as_processes(3, 30000, count_body, modes[i], -1) == 0);
+        CHECK(ranks_as_processes(2, 30000, kind_body, modes[i], -1) == 0);
+        CHECK(ranks_as_processes(3, 30000, death_body, modes[i], 1) == 0);
+    }
     return test_result();
 }

@@ -1,5 +1,5 @@
-/* Every collective on CUDA memory, driven by the host: the grid of collectives_fixture.h on the simulator, over slots in CUDA memory and
- * over those of the host, against the reference that host memory is held to: the same bits (I2).
+/* Every collective on CUDA memory, in kernels and driven by the host: the grid of collectives_fixture.h on the simulator, over slots in
+ * CUDA memory and over those of the host, against the reference that host memory is held to: the same bits (I2).
  *
  * RINGZERO_TEST_DEVICE=cuda runs it on a GPU, which the ranks share.
  * ctest: timeout=240
@@ -18,6 +18,10 @@ int main(void)
         {{{.transport = "shm", .slot_bytes = 1024, .slot_count = 4, .channels = 2}, .quick = true}, {2, 5}},
         {{{.transport = "tcp", .slot_bytes = 320, .slot_count = 2}, .quick = true}, {3}},
         {{{.custom = &transport_chaos, .slot_bytes = 192, .slot_count = 4, .channels = 2}, .quick = true}, {3}},
+        {{{.cuda_mode = "kernel"}, .quick = true}, {2, 3}},
+        {{{.cuda_mode = "kernel", .slot_bytes = 1024, .slot_count = 4, .channels = 2}, .quick = false}, {2}},
+        {{{.cuda_mode = "kernel", .slot_bytes = 64, .slot_count = 2, .start = UINT64_MAX - 20}, .quick = true}, {3}},
+        {{{.cuda_mode = "kernel", .transport = "tcp", .slot_bytes = 320}, .quick = true}, {2}}, /* where copies it must be */
     };
     const char *name = getenv("RINGZERO_TEST_DEVICE");
     if (name == NULL) name = "cudasim";

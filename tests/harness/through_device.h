@@ -52,8 +52,9 @@ static inline struct through_mirror *through_mirror(char *begin, char *end, stru
     struct through_mirror *mirror = &through.mirrors[through.count++];
     size_t bytes = (size_t)(end - begin), room = bytes + 2 * THROUGH_GUARD + 64;
     if (mirror->memory.bytes < room) {
+        /* Rarely: it waits for the kernels of other ranks, who may wait for this one. */
         memory_free(&mirror->memory, MEMORY_WORKSPACE, through.device);
-        CHECK_OK(memory_alloc(&mirror->memory, 2 * room, MEMORY_WORKSPACE, through.device));
+        CHECK_OK(memory_alloc(&mirror->memory, room < 1 << 20 ? 1 << 20 : room, MEMORY_WORKSPACE, through.device));
     }
     mirror->host = span_host(begin, bytes);
     mirror->there = span_part(mirror->memory, (uintptr_t)begin % 64, bytes + 2 * THROUGH_GUARD);

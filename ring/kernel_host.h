@@ -1,0 +1,26 @@
+/* kernel_host: the host's part of kernel_run.h: decides, lays the plan out, launches, watches, and tells the kernel to end.
+ */
+#ifndef RING_KERNEL_HOST_H
+#define RING_KERNEL_HOST_H
+
+#include "ring/operation.h"
+
+/* Whether an operation on CUDA memory may run in a kernel: by what all ranks know alike. Its edges decide the rest: kernel_advance(). */
+bool kernel_is_wanted(const struct operation *operation);
+
+/* Before the communicator's first edges for CUDA memory, if it wants kernels. errors: CUDA, SYSTEM. */
+MUST_CHECK enum status kernel_prepare(struct ring_comm *comm);
+
+/* As operation_advance(), for an operation whose cursors and edges are made. While operation->kernel is KERNEL_OFF afterwards, its
+ * edges are not within a kernel's reach, and the cursors run the plan. */
+MUST_CHECK enum status kernel_advance(struct operation *operation, bool *moved, bool *done);
+
+/* Ends what runs still, and waits for it; bounded by the communicator's deadline. */
+void kernel_abandon(struct operation *operation);
+
+void kernel_describe_wait(char *text, size_t bytes, int *rank, const struct operation *operation);
+
+/* Frees what a communicator keeps for its kernels. */
+void kernel_forget(struct ring_comm *comm);
+
+#endif

@@ -1,0 +1,90 @@
+/* kernel_run: a whole collective on CUDA memory in one kernel, one block per channel: for ranks that have a GPU each, where copies that the
+ * host starts one by one would cost more than the bytes. The kernel (execute_cuda.cu) walks the order of operation.h and keeps the
+ * protocol of fifo.h, so its neighbours may be kernels or hosts; every step of the plan is laid out for it by the host, from plan.c (I7):
+ *
+ *   host                                            kernel, block of channel c
+ *   edges ready; steps, edges ──► control block     for each block of slices, step, slice:
+ *   launch, mark                                      thread 0   acquire tail, head: until they are there, or abort, or the deadline
+ *   until the mark has passed: counters move?         all        copy, scale or combine, 16 bytes at a time (reduce_cuda.cuh)
+ *     abort = 1 where the job fails                   thread 0   record; release tail, head
+ *
+ * Invariant I5: every spin of the kernel looks at `abort`, which the host sets, and at a clock; it ends with a word of what it waited for.
+ */
+#ifndef RING_KERNEL_RUN_H
+#define RING_KERNEL_RUN_H
+
+#include "ring/plan.h"
+#include "ring/reduce.h"
+#include "verbs/fifo.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KERNEL_EDGES 4 /* of a channel: a ring's two, in two levels another ring's too */
+#define KERNEL_MOST_STEPS 1024
+
+/* One edge as the kernel finds it. */
+struct kernel_edge {
+    unsigned char *slots;
+    struct fifo_record *records;
+    uint64_t *tail, *head;
+    uint64_t slot_bytes, slot_count;
+    uint64_t step; /* that it begins with */
+};
+
+/* One step of the plan: the channel's part of its chunk. */
+struct kernel_step {
+    const unsigned char *own;
+    unsigned char *out;
+    uint64_t count; /* elements */
+    int8_t primitive;
+    int8_t from, joins, to;         /* of the channel's edges; −1: none */
+    uint8_t wire_bytes, slot_bytes; /* of an element that arrives, that leaves */
+    uint8_t zero[2];
+};
+
+struct kernel_channel {
+    struct kernel_edge edges[KERNEL_EDGES];
+    uint64_t slices, slice_count, in_flight; /* as struct cursor's; in_flight: slices of a block at most */
+    uint32_t step_count;
+    uint32_t first_step; /* in the steps that follow the control block */
+};
+
+enum kernel_end { KERNEL_OK, KERNEL_ABORTED, KERNEL_LATE, KERNEL_MISFIT };
+
+/* What the kernel leaves, for each channel. */
+struct kernel_word {
+    uint32_t end; /* enum kernel_end */
+    int32_t edge; /* it waited for, or that brought what did not fit */
+    uint64_t tag, bytes, expected_bytes;
+};
+
+/* In pinned host memory: written by the host before the launch, but for abort, and by the kernel the words. */
+struct kernel_control {
+    uint32_t abort; /* written by the host (release), read by every spin */
+    uint32_t zero;
+    struct kernel_word words[16];
+    struct kernel_channel channels[16];
+    struct kernel_step steps[]; /* of all channels */
+};
+
+/* By value to the kernel. */
+struct kernel_run {
+    struct kernel_control *control;
+    struct reduction reduction;
+    uint64_t tag;
+    uint64_t timeout_ns;
+    int channels;
+};
+
+/* What PLUGIN_RING is. */
+struct kernel_ops {
+    /* Enqueues it. Nothing of `run` need outlive the call but the control block. errors: CUDA. */
+    enum status (*launch)(const struct kernel_run *run, uint32_t most_steps, void *native, struct device *device);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif
