@@ -115,7 +115,7 @@ static enum status blocks_forward(struct gpt2 *model)
         struct unit unit;
         int number = model->params->first_block_unit + layer;
         if (hooks->act_save != NULL)
-            TRY(hooks->act_save(hooks->context, layer, rows_span(acts.x, model)));
+            TRY(hooks->act_save(hooks->activations, layer, rows_span(acts.x, model)));
         TRY(unit_enter(&unit, number, UNIT_FORWARD, elements, &model->room));
         struct block_tensors tensors =
             block_tensors_at(unit.weights, context->compute, &model->shape);
@@ -262,7 +262,7 @@ static enum status blocks_backward(struct gpt2 *model)
         struct unit unit;
         int number = model->params->first_block_unit + layer;
         if (hooks->act_load != NULL)
-            TRY(hooks->act_load(hooks->context, layer, rows_span(acts.x, model)));
+            TRY(hooks->act_load(hooks->activations, layer, rows_span(acts.x, model)));
         TRY(unit_enter(&unit, number, UNIT_BACKWARD, elements, &model->room));
         struct block_tensors tensors =
             block_tensors_at(unit.weights, context->compute, &model->shape);

@@ -59,7 +59,7 @@ struct gpt2_memory {
 struct gpt2_memory gpt2_memory(
     const struct params *params, const struct gpt2_run *run, struct device *device);
 
-/* Allocates what gpt2_memory() says. params, hooks' context and device must outlive the model;
+/* Allocates what gpt2_memory() says. params, hooks' contexts and device must outlive the model;
  * hooks and run are copied. errors: INVALID (batch or t < 1, t > max_t, another dtype, enter
  * missing, one of act_save and act_load without the other), SYSTEM (memory). */
 MUST_CHECK enum status gpt2_open(struct gpt2 **model, const struct params *params,

@@ -47,10 +47,12 @@ struct unit_view {
                               what is there */
 };
 
-/* Every function may be NULL unless marked required; a NULL one means what "default" says.
- * `context` is passed through. */
+/* Three groups, each with a context of its own that is passed through: units, activations, tensors.
+ * So whoever lends units, whoever carries activations and whoever shares tensors need not know of
+ * each other. Every function may be NULL unless marked required; a NULL one means what "default"
+ * says. */
 struct model_hooks {
-    void *context;
+    void *context; /* of enter, leave and grad_ready */
 
     /* Lends the unit. Must be fast or overlap; may wait for a gather. required */
     enum status (*enter)(void *context, struct unit_view *view, int unit, enum unit_use use);
@@ -62,6 +64,8 @@ struct model_hooks {
      * not touch again until the next enter(). Comes before leave(). default: nothing */
     enum status (*grad_ready)(void *context, int unit);
 
+    void *activations; /* the context of act_save and act_load */
+
     /* The input of a block, B·T·C elements, is complete: keep it, cut it, or carry it away.
      * With recompute the model has two buffers for x and takes turns: x stays untouched until
      * act_save() of the next block has returned, and no longer, so a copy may run beside one block.
@@ -69,22 +73,24 @@ struct model_hooks {
      * neither.
      * default: x stays where it is; with recompute the model holds all of them under
      * MEMORY_CHECKPOINTS */
-    enum status (*act_save)(void *context, int block, struct span x);
+    enum status (*act_save)(void *activations, int block, struct span x);
 
     /* Brings the same elements back into x, the buffer of act_save(), before the block's backward;
      * on return they are there. The last block's comes first. default: they are still there */
-    enum status (*act_load)(void *context, int block, struct span x);
+    enum status (*act_load)(void *activations, int block, struct span x);
+
+    void *tensor; /* the context of sum, max and local_slice */
 
     /* Tensor parallelism: element-wise sum and maximum of x over the ranks that share this model's
      * tensors, in place: count elements, float32 or of the dtype that the device computes in.
      * default: one rank, so the identity */
-    enum status (*sum)(void *context, struct span x, size_t count);
-    enum status (*max)(void *context, struct span x, size_t count);
+    enum status (*sum)(void *tensor, struct span x, size_t count);
+    enum status (*max)(void *tensor, struct span x, size_t count);
 
     /* Which part of `total` equal things (heads, hidden columns, vocabulary rows of a unit) this
      * rank holds.
      * default: all of them */
-    void (*local_slice)(void *context, size_t *begin, size_t *count, size_t total);
+    void (*local_slice)(void *tensor, size_t *begin, size_t *count, size_t total);
 };
 
 #endif

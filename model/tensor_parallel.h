@@ -13,13 +13,13 @@
 MUST_CHECK static inline enum status tensor_sum(
     const struct model_hooks *hooks, struct span x, size_t count)
 {
-    return hooks->sum == NULL ? STATUS_OK : hooks->sum(hooks->context, x, count);
+    return hooks->sum == NULL ? STATUS_OK : hooks->sum(hooks->tensor, x, count);
 }
 
 MUST_CHECK static inline enum status tensor_max(
     const struct model_hooks *hooks, struct span x, size_t count)
 {
-    return hooks->max == NULL ? STATUS_OK : hooks->max(hooks->context, x, count);
+    return hooks->max == NULL ? STATUS_OK : hooks->max(hooks->tensor, x, count);
 }
 
 struct tensor_slice {
@@ -30,7 +30,8 @@ struct tensor_slice {
 static inline struct tensor_slice tensor_slice(const struct model_hooks *hooks, size_t total)
 {
     struct tensor_slice slice = {0, total};
-    if (hooks->local_slice != NULL) hooks->local_slice(hooks->context, &slice.begin, &slice.count, total);
+    if (hooks->local_slice != NULL)
+        hooks->local_slice(hooks->tensor, &slice.begin, &slice.count, total);
     return slice;
 }
 

@@ -26,9 +26,12 @@ struct recorder {
     enum unit_use lent_use;
     float *weights, *gradients; /* copies lent */
     float *ready;               /* the gradients as they were when they became ready */
-    float *kept[LAYERS];
-    struct span x[LAYERS];
-    int fail_at; /* this call of enter() fails; −1: none */
+    int fail_at;                /* this call of enter() fails; −1: none */
+    struct carrier {            /* the context of activations */
+        struct recorder *recorder;
+        float *kept[LAYERS];
+        struct span x[LAYERS];
+    } carrier;
 };
 
 static void record(struct recorder *recorder, const char *event, int number)
@@ -100,24 +103,24 @@ static enum status leave(void *context, int unit, enum unit_use use)
     return STATUS_OK;
 }
 
-static enum status act_save(void *context, int block, struct span x)
+static enum status act_save(void *activations, int block, struct span x)
 {
-    struct recorder *r = context;
-    record(r, "s", block);
+    struct carrier *carrier = activations;
+    record(carrier->recorder, "s", block);
     CHECK(x.bytes == X_COUNT * sizeof(float));
-    r->x[block] = x;
-    r->kept[block] = copy_of(x.ptr, X_COUNT);
+    carrier->x[block] = x;
+    carrier->kept[block] = copy_of(x.ptr, X_COUNT);
     return STATUS_OK;
 }
 
-static enum status act_load(void *context, int block, struct span x)
+static enum status act_load(void *activations, int block, struct span x)
 {
-    struct recorder *r = context;
-    record(r, "a", block);
-    CHECK(x.ptr == r->x[block].ptr && x.bytes == X_COUNT * sizeof(float));
-    memcpy(x.ptr, r->kept[block], x.bytes);
-    free(r->kept[block]);
-    r->kept[block] = NULL;
+    struct carrier *carrier = activations;
+    record(carrier->recorder, "a", block);
+    CHECK(x.ptr == carrier->x[block].ptr && x.bytes == X_COUNT * sizeof(float));
+    memcpy(x.ptr, carrier->kept[block], x.bytes);
+    free(carrier->kept[block]);
+    carrier->kept[block] = NULL;
     return STATUS_OK;
 }
 
@@ -138,7 +141,7 @@ static double run_step(
     CHECK_OK(gpt2_forward(&loss, &valid, tokens, targets, BATCH, T, model));
     if (recorder != NULL) /* the inputs of blocks are elsewhere until act_load() */
         for (int layer = 0; layer < LAYERS; layer++)
-            memset(recorder->x[layer].ptr, 0xff, recorder->x[layer].bytes);
+            memset(recorder->carrier.x[layer].ptr, 0xff, recorder->carrier.x[layer].bytes);
     CHECK_OK(gpt2_backward(0.125f, model));
     gpt2_close(model);
     device_close(device);
@@ -147,10 +150,12 @@ static double run_step(
 
 static struct model_hooks recording_hooks(struct recorder *recorder)
 {
+    recorder->carrier.recorder = recorder;
     return (struct model_hooks){.context = recorder,
         .enter = enter,
         .leave = leave,
         .grad_ready = grad_ready,
+        .activations = &recorder->carrier,
         .act_save = act_save,
         .act_load = act_load};
 }
@@ -195,7 +200,7 @@ static void test_failures_pass(void)
         CHECK_MSG(status == STATUS_TIMEOUT, "enter() number %d failed, the step says %s", at,
             status_name(status));
         CHECK(recorder.fail_at == -1);
-        for (int layer = 0; layer < LAYERS; layer++) free(recorder.kept[layer]);
+        for (int layer = 0; layer < LAYERS; layer++) free(recorder.carrier.kept[layer]);
         gpt2_close(model);
         device_close(device);
         model_host_free(&host);

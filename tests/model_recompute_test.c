@@ -109,8 +109,11 @@ static void test_same_bits(int layers)
     struct carrier carrier = {.lender = model_host_hooks(&carried),
         .first_block_unit = kept.params.first_block_unit,
         .layers = layers};
-    struct model_hooks carrier_hooks = {
-        .context = &carrier, .enter = enter, .act_save = act_save, .act_load = act_load};
+    struct model_hooks carrier_hooks = {.context = &carrier,
+        .enter = enter,
+        .activations = &carrier,
+        .act_save = act_save,
+        .act_load = act_load};
     struct gpt2_run run = model_host_run(BATCH, T);
     struct outcome kept_outcome = run_steps(&kept, &kept_hooks, &run);
     run.recompute = true;

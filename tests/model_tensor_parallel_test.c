@@ -34,52 +34,56 @@ struct meeting {
     const float *part[RANKS]; /* written by rank r before the barrier, read by all after it */
 };
 
-struct rank {
+struct member { /* the context of the tensor hooks */
     int number;
     struct meeting *meeting;
+    int sums;
+};
+
+struct rank {
     const struct model_host *whole;
+    struct member member;
     size_t map[UNITS][LARGEST]; /* element of the local unit → element of the whole one */
     size_t count[UNITS];
     float weights[UNITS][LARGEST], gradients[UNITS][LARGEST];
     bool recompute;
-    int sums;
     double loss;
     float logits[VOCAB];
     pthread_t thread;
 };
 
-static void local_slice(void *context, size_t *begin, size_t *count, size_t total)
+static void local_slice(void *tensor, size_t *begin, size_t *count, size_t total)
 {
-    size_t number = (size_t)((struct rank *)context)->number;
+    size_t number = (size_t)((struct member *)tensor)->number;
     *begin = total * number / RANKS;
     *count = total * (number + 1) / RANKS - *begin;
 }
 
 /* Every rank brings x; all take the same combination. */
-static enum status combine(struct rank *rank, struct span x, size_t count, bool largest)
+static enum status combine(struct member *member, struct span x, size_t count, bool largest)
 {
     float *own = x.ptr, *result = malloc(count * sizeof *result);
     if (result == NULL || x.bytes != count * sizeof *result) abort();
-    rank->meeting->part[rank->number] = own;
-    pthread_barrier_wait(&rank->meeting->barrier);
-    const float *a = rank->meeting->part[0], *b = rank->meeting->part[1];
+    member->meeting->part[member->number] = own;
+    pthread_barrier_wait(&member->meeting->barrier);
+    const float *a = member->meeting->part[0], *b = member->meeting->part[1];
     for (size_t i = 0; i < count; i++)
         result[i] = largest ? (a[i] > b[i] ? a[i] : b[i]) : a[i] + b[i];
-    pthread_barrier_wait(&rank->meeting->barrier); /* all have read before any writes */
+    pthread_barrier_wait(&member->meeting->barrier); /* all have read before any writes */
     memcpy(own, result, count * sizeof *result);
     free(result);
     return STATUS_OK;
 }
 
-static enum status sum(void *context, struct span x, size_t count)
+static enum status sum(void *tensor, struct span x, size_t count)
 {
-    ((struct rank *)context)->sums++;
-    return combine(context, x, count, false);
+    ((struct member *)tensor)->sums++;
+    return combine(tensor, x, count, false);
 }
 
-static enum status max(void *context, struct span x, size_t count)
+static enum status max(void *tensor, struct span x, size_t count)
 {
-    return combine(context, x, count, true);
+    return combine(tensor, x, count, true);
 }
 
 static enum status enter(void *context, struct unit_view *view, int unit, enum unit_use use)
@@ -103,9 +107,9 @@ static void hold(struct rank *rank, int unit, size_t offset, size_t cols, size_t
 static void hold_param(struct rank *rank, const struct param *param)
 {
     size_t head, heads, hidden, hiddens, row, rows, head_cols = C / HEADS;
-    local_slice(rank, &head, &heads, HEADS);
-    local_slice(rank, &hidden, &hiddens, 4 * C);
-    local_slice(rank, &row, &rows, param->rows);
+    local_slice(&rank->member, &head, &heads, HEADS);
+    local_slice(&rank->member, &hidden, &hiddens, 4 * C);
+    local_slice(&rank->member, &row, &rows, param->rows);
     const char *name =
         strrchr(param->name, '.') != NULL ? strrchr(param->name, '.') + 1 : param->name;
     if (strncmp(name, "wte", 3) == 0) hold(rank, param->unit, param->offset, C, row, rows, 0, C);
@@ -149,8 +153,12 @@ static void *rank_main(void *argument)
         for (size_t i = 0; i < rank->count[u]; i++)
             rank->weights[u][i] =
                 rank->whole->weights[rank->whole->unit_begin[u] + rank->map[u][i]];
-    struct model_hooks hooks = {
-        .context = rank, .enter = enter, .sum = sum, .max = max, .local_slice = local_slice};
+    struct model_hooks hooks = {.context = rank,
+        .enter = enter,
+        .tensor = &rank->member,
+        .sum = sum,
+        .max = max,
+        .local_slice = local_slice};
     step(&rank->loss, rank->logits, params, &hooks, rank->recompute);
     return NULL;
 }
@@ -166,7 +174,8 @@ static void check_rank(
         for (size_t i = 0; i < rank->count[u]; i++)
             expected[i] = (double)whole->gradients[whole->unit_begin[u] + rank->map[u][i]];
         double error = relative_error(rank->gradients[u], expected, rank->count[u]);
-        CHECK_MSG(error <= 1e-5, "rank %d unit %d: relative error %.3g", rank->number, u, error);
+        CHECK_MSG(error <= 1e-5, "rank %d unit %d: relative error %.3g", rank->member.number, u,
+            error);
     }
 }
 
@@ -178,8 +187,8 @@ static struct rank *run_ranks(const struct model_host *whole, bool recompute)
     struct rank *ranks = calloc(RANKS, sizeof *ranks);
     if (ranks == NULL) abort();
     for (int r = 0; r < RANKS; r++) {
-        ranks[r].number = r;
-        ranks[r].meeting = &meeting;
+        ranks[r].member.number = r;
+        ranks[r].member.meeting = &meeting;
         ranks[r].whole = whole;
         ranks[r].recompute = recompute;
         if (pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r]) != 0) abort();
@@ -206,8 +215,8 @@ int main(void)
         CHECK(again[r].loss == kept[r].loss);
         CHECK(memcmp(again[r].logits, kept[r].logits, sizeof kept[r].logits) == 0);
         CHECK(memcmp(again[r].gradients, kept[r].gradients, sizeof kept[r].gradients) == 0);
-        CHECK_MSG(again[r].sums == kept[r].sums + config.layers, "%d and %d", again[r].sums,
-            kept[r].sums);
+        CHECK_MSG(again[r].member.sums == kept[r].member.sums + config.layers, "%d and %d",
+            again[r].member.sums, kept[r].member.sums);
     }
     free(kept), free(again);
     model_host_free(&whole);
