@@ -29,6 +29,11 @@ static const struct {
 };
 #define PRESET_COUNT (sizeof presets / sizeof *presets)
 
+const char *architecture_name(enum architecture architecture)
+{
+    return architecture == ARCHITECTURE_LLAMA ? "llama" : "gpt2";
+}
+
 const char *gpt2_preset_name(size_t index)
 {
     return index < PRESET_COUNT ? presets[index].name : NULL;
@@ -48,6 +53,25 @@ enum status gpt2_preset(struct gpt2_config *config, const char *name)
     return FAIL(STATUS_INVALID, "model is \"%s\"; expected one of: %s", name, names);
 }
 
+static enum status check_heads(const struct gpt2_config *config)
+{
+    if (config->architecture != ARCHITECTURE_GPT2 && config->architecture != ARCHITECTURE_LLAMA)
+        return FAIL(STATUS_INVALID, "model: architecture is %d; expected GPT-2's (%d) or Llama's (%d)",
+            (int)config->architecture, ARCHITECTURE_GPT2, ARCHITECTURE_LLAMA);
+    if (config->channels % config->heads != 0)
+        return FAIL(STATUS_INVALID, "model: channels is %d, heads is %d; expected channels to be a multiple of heads",
+            config->channels, config->heads);
+    if (config->heads % gpt2_kv_heads(config) != 0)
+        return FAIL(STATUS_INVALID, "model: heads is %d, kv_heads is %d; expected heads to be a multiple of kv_heads",
+            config->heads, config->kv_heads);
+    if (config->architecture == ARCHITECTURE_LLAMA && config->channels / config->heads % 2 != 0)
+        return FAIL(STATUS_INVALID,
+            "model: channels is %d, heads is %d; rotary positions turn pairs of a head's %d columns: expected an even "
+            "number of them",
+            config->channels, config->heads, config->channels / config->heads);
+    return STATUS_OK;
+}
+
 enum status gpt2_config_check(const struct gpt2_config *config)
 {
     const struct {
@@ -58,36 +82,87 @@ enum status gpt2_config_check(const struct gpt2_config *config)
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (fields[i].value <= 0)
             return FAIL(STATUS_INVALID, "model: %s is %d; expected at least 1", fields[i].name, fields[i].value);
-    if (config->channels % config->heads != 0)
-        return FAIL(STATUS_INVALID, "model: channels is %d, heads is %d; expected channels to be a multiple of heads",
-            config->channels, config->heads);
-    if (config->vocab_block < 0)
-        return FAIL(STATUS_INVALID, "model: vocab_block is %d; expected rows of an embedding unit, or 0 to leave it",
-            config->vocab_block);
-    return STATUS_OK;
+    const struct {
+        const char *name;
+        int value;
+        const char *meaning;
+    } optional[] = {{"vocab_block", config->vocab_block, "rows of an embedding unit, or 0 to leave it"},
+        {"kv_heads", config->kv_heads, "heads of keys and values, or 0 for as many as heads"},
+        {"hidden", config->hidden, "columns, or 0 for 4 times the channels"},
+        {"rotary_base", config->rotary_base, "at least 1, or 0 for 10000"}};
+    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++)
+        if (optional[i].value < 0)
+            return FAIL(STATUS_INVALID, "model: %s is %d; expected %s", optional[i].name,
+                optional[i].value, optional[i].meaning);
+    return check_heads(config);
 }
 
-/* The tensors of a block in order. rows and cols count channels, except that cols 0 marks a vector. */
-static const struct {
+/* What the rows and columns of a block's tensors count. */
+enum extent { ONE, CHANNELS, QKV, HIDDEN, GATED, EXTENT_COUNT };
+
+static size_t extent_of(enum extent extent, const struct gpt2_config *config)
+{
+    size_t channels = (size_t)config->channels, hidden = (size_t)gpt2_hidden(config);
+    size_t kv_cols = channels / (size_t)config->heads * (size_t)gpt2_kv_heads(config);
+    const size_t extents[EXTENT_COUNT] = {1, channels, channels + 2 * kv_cols, hidden, 2 * hidden};
+    return extents[extent];
+}
+
+/* The tensors of a block in order; cols ONE marks a vector. */
+struct block_tensor {
     const char *name;
-    int rows, cols;
+    enum extent rows, cols;
     enum param_init init;
     bool residual; /* its output is added to the residual stream: starts smaller by √(2L) */
-} block_tensors[] = {
-    {"ln1w", 1, 0, INIT_ONE, false},
-    {"ln1b", 1, 0, INIT_ZERO, false},
-    {"qkvw", 3, 1, INIT_NORMAL, false},
-    {"qkvb", 3, 0, INIT_ZERO, false},
-    {"attprojw", 1, 1, INIT_NORMAL, true},
-    {"attprojb", 1, 0, INIT_ZERO, false},
-    {"ln2w", 1, 0, INIT_ONE, false},
-    {"ln2b", 1, 0, INIT_ZERO, false},
-    {"fcw", 4, 1, INIT_NORMAL, false},
-    {"fcb", 4, 0, INIT_ZERO, false},
-    {"fcprojw", 1, 4, INIT_NORMAL, true},
-    {"fcprojb", 1, 0, INIT_ZERO, false},
 };
-#define BLOCK_TENSOR_COUNT ((int)(sizeof block_tensors / sizeof *block_tensors))
+#define MOST_BLOCK_TENSORS 12
+static const struct block_tensor gpt2_block[] = {
+    {"ln1w", CHANNELS, ONE, INIT_ONE, false},
+    {"ln1b", CHANNELS, ONE, INIT_ZERO, false},
+    {"qkvw", QKV, CHANNELS, INIT_NORMAL, false},
+    {"qkvb", QKV, ONE, INIT_ZERO, false},
+    {"attprojw", CHANNELS, CHANNELS, INIT_NORMAL, true},
+    {"attprojb", CHANNELS, ONE, INIT_ZERO, false},
+    {"ln2w", CHANNELS, ONE, INIT_ONE, false},
+    {"ln2b", CHANNELS, ONE, INIT_ZERO, false},
+    {"fcw", HIDDEN, CHANNELS, INIT_NORMAL, false},
+    {"fcb", HIDDEN, ONE, INIT_ZERO, false},
+    {"fcprojw", CHANNELS, HIDDEN, INIT_NORMAL, true},
+    {"fcprojb", CHANNELS, ONE, INIT_ZERO, false},
+};
+static const struct block_tensor llama_block[] = {
+    {"ln1w", CHANNELS, ONE, INIT_ONE, false},
+    {"qkvw", QKV, CHANNELS, INIT_NORMAL, false},
+    {"attprojw", CHANNELS, CHANNELS, INIT_NORMAL, true},
+    {"ln2w", CHANNELS, ONE, INIT_ONE, false},
+    {"fcw", GATED, CHANNELS, INIT_NORMAL, false},
+    {"fcprojw", CHANNELS, HIDDEN, INIT_NORMAL, true},
+};
+_Static_assert(sizeof gpt2_block / sizeof *gpt2_block <= MOST_BLOCK_TENSORS, "room in the table");
+
+static bool is_llama(const struct gpt2_config *config)
+{
+    return config->architecture == ARCHITECTURE_LLAMA;
+}
+
+/* The tensors of a block of this model. */
+static const struct block_tensor *block_of(int *count, const struct gpt2_config *config)
+{
+    size_t count_of_gpt2 = sizeof gpt2_block / sizeof *gpt2_block,
+           count_of_llama = sizeof llama_block / sizeof *llama_block;
+    *count = (int)(is_llama(config) ? count_of_llama : count_of_gpt2);
+    return is_llama(config) ? llama_block : gpt2_block;
+}
+
+double gpt2_block_elements(const struct gpt2_config *config)
+{
+    int count;
+    const struct block_tensor *tensor = block_of(&count, config);
+    double sum = 0.0;
+    for (int i = 0; i < count; i++)
+        sum += (double)extent_of(tensor[i].rows, config) * (double)extent_of(tensor[i].cols, config);
+    return sum;
+}
 
 /* Appends a tensor to the end of its unit. cols 1: a vector. */
 static struct param *add_param(struct params *params, int unit, size_t rows, size_t cols, enum param_init init)
@@ -118,22 +193,32 @@ static void add_embedding(struct params *params)
 
 static void add_block(struct params *params, int layer)
 {
-    size_t channels = (size_t)params->config.channels;
-    for (int i = 0; i < BLOCK_TENSOR_COUNT; i++) {
-        size_t cols = block_tensors[i].cols == 0 ? 1 : (size_t)block_tensors[i].cols * channels;
+    const struct gpt2_config *config = &params->config;
+    int count;
+    const struct block_tensor *tensor = block_of(&count, config);
+    for (int i = 0; i < count; i++) {
         struct param *param = add_param(params, params->first_block_unit + layer,
-            (size_t)block_tensors[i].rows * channels, cols, block_tensors[i].init);
+            extent_of(tensor[i].rows, config), extent_of(tensor[i].cols, config), tensor[i].init);
         param->layer = layer;
-        if (block_tensors[i].residual) param->std = (float)(0.02 / sqrt(2.0 * params->config.layers));
-        snprintf(param->name, sizeof param->name, "h.%d.%s", layer, block_tensors[i].name);
+        if (tensor[i].residual) param->std = (float)(0.02 / sqrt(2.0 * config->layers));
+        snprintf(param->name, sizeof param->name, "h.%d.%s", layer, tensor[i].name);
     }
 }
 
+/* A tensor of a unit that has no number. */
+static void add_named(struct params *params, const char *name, int unit, size_t rows, size_t cols,
+    enum param_init init)
+{
+    struct param *param = add_param(params, unit, rows, cols, init);
+    snprintf(param->name, sizeof param->name, "%s", name);
+}
+
+/* So many that a unit of them is at most as large as a block. */
 static int embedding_units(const struct gpt2_config *config)
 {
-    int most = config->vocab_block;
-    if (most == 0) most = 12 * config->channels + 13; /* rows of C that fill a block's 12C² + 13C */
-    return (int)(((int64_t)config->vocab + most - 1) / most);
+    double most = config->vocab_block;
+    if (config->vocab_block == 0) most = floor(gpt2_block_elements(config) / config->channels);
+    return (int)ceil(config->vocab / most);
 }
 
 enum status params_make(struct params *params, const struct gpt2_config *config)
@@ -146,7 +231,7 @@ enum status params_make(struct params *params, const struct gpt2_config *config)
     params->first_block_unit = params->positions_unit + 1;
     params->final_norm_unit = params->first_block_unit + config->layers;
     params->unit_count = params->final_norm_unit + 1;
-    size_t params_most = (size_t)params->embedding_units + 3 + (size_t)config->layers * (size_t)BLOCK_TENSOR_COUNT;
+    size_t params_most = (size_t)params->embedding_units + 3 + (size_t)config->layers * MOST_BLOCK_TENSORS;
     params->unit_elements = calloc((size_t)params->unit_count, sizeof *params->unit_elements);
     params->param = calloc(params_most, sizeof *params->param);
     if (params->unit_elements == NULL || params->param == NULL) {
@@ -155,14 +240,13 @@ enum status params_make(struct params *params, const struct gpt2_config *config)
     }
     add_embedding(params);
     size_t channels = (size_t)config->channels;
-    struct param *param = add_param(params, params->positions_unit, (size_t)config->max_t, channels, INIT_NORMAL);
-    snprintf(param->name, sizeof param->name, "wpe");
+    bool llama = is_llama(config);
+    if (!llama)
+        add_named(params, "wpe", params->positions_unit, (size_t)config->max_t, channels, INIT_NORMAL);
     for (int layer = 0; layer < config->layers; layer++) add_block(params, layer);
-    param = add_param(params, params->final_norm_unit, channels, 1, INIT_ONE);
-    snprintf(param->name, sizeof param->name, "lnfw");
-    param = add_param(params, params->final_norm_unit, channels, 1, INIT_ZERO);
-    snprintf(param->name, sizeof param->name, "lnfb");
-    assert((size_t)params->param_count == params_most);
+    add_named(params, "lnfw", params->final_norm_unit, channels, 1, INIT_ONE);
+    if (!llama) add_named(params, "lnfb", params->final_norm_unit, channels, 1, INIT_ZERO);
+    assert((size_t)params->param_count <= params_most);
     return STATUS_OK;
 }
 

@@ -1,7 +1,7 @@
-/* params: every parameter tensor of GPT-2: name, shape, unit, place in the unit, how it starts, and whether it
+/* params: every parameter tensor of a model: name, shape, unit, place in the unit, how it starts, and whether it
  * decays.
  *
- * Units in order of use (C channels, V vocabulary rows, L blocks, maxT positions):
+ * Units of GPT-2 in order of use (C channels, V vocabulary rows, L blocks, maxT positions):
  *
  *   unit                     tensors, in this order                                                        elements
  *   embedding rows 0…R−1     wte rows [begin, end) (rows, C)                                              
@@ -11,6 +11,15 @@
  *                            ln2w (C) ln2b (C) fcw (4C, C) fcb (4C) fcprojw (C, 4C) fcprojb (C)            12C² + 13C
  *   final norm               lnfw (C) lnfb (C)                                                             2C
  *
+ * and of Llama (H hidden, Q = (NH + 2·KV)·C/NH rows of queries, keys and values):
+ *
+ *   embedding rows 0…R−1     as above
+ *   positions                none: the unit is there and has 0 elements
+ *   block 0…L−1              ln1w (C) qkvw (Q, C) attprojw (C, C) ln2w (C)
+ *                            fcw (2H, C): H gates, then H values   fcprojw (C, H)     QC + C² + 3HC + 2C
+ *   final norm               lnfw (C)                                                                      C
+ *
+ * Heads of queries that share keys and values (KV < NH), and another H than 4C, are for either.
  * Weight matrices are (out, in), row-major: y = x Wᵀ + b. The embedding is tied: the same rows are the output head.
  * Rows of the embedding are cut into R blocks, each at most as large as a transformer block (or `vocab_block`
  * rows where that is set), sizes as even as possible, so that no unit is larger than a block for the sake of
@@ -25,14 +34,44 @@
 
 #include "verbs/status.h"
 
+/*           GPT-2                                Llama
+ * norm      layer norm, with bias                RMS norm: no mean, no bias
+ * linear    with bias                            without
+ * where     a table of positions is added        queries and keys are turned (rotary positions)
+ * hidden    gelu(fc(x))                          silu(gate(x)) ∘ up(x), both in fcw
+ */
+enum architecture { ARCHITECTURE_GPT2, ARCHITECTURE_LLAMA };
+const char *architecture_name(enum architecture architecture); /* "gpt2", "llama" */
+
 struct gpt2_config {
+    enum architecture architecture;
     int max_t;       /* positions */
     int vocab;       /* V: valid ids are 0 … V−1 */
     int layers;      /* L */
     int heads;       /* NH; divides channels */
     int channels;    /* C */
     int vocab_block; /* rows of an embedding unit; 0: by the rule above */
+    int kv_heads;    /* KV: heads of keys and values; divides heads; 0: as many as heads */
+    int hidden;      /* H: columns of the feed-forward part; 0: 4C */
+    int rotary_base; /* Llama: pair i of a head's n turns by base^(−i/n) a position; 0: 10000 */
 };
+
+/* What 0 stands for. */
+static inline int gpt2_kv_heads(const struct gpt2_config *config)
+{
+    return config->kv_heads != 0 ? config->kv_heads : config->heads;
+}
+static inline int64_t gpt2_hidden(const struct gpt2_config *config)
+{
+    return config->hidden != 0 ? config->hidden : 4 * (int64_t)config->channels;
+}
+static inline int gpt2_rotary_base(const struct gpt2_config *config)
+{
+    return config->rotary_base != 0 ? config->rotary_base : 10000;
+}
+
+/* Elements of a block's unit. A double: asked before it is known that they can be counted. */
+double gpt2_block_elements(const struct gpt2_config *config);
 
 /* A model by name. errors: INVALID listing the names.
  *
@@ -48,7 +87,8 @@ MUST_CHECK enum status gpt2_preset(struct gpt2_config *config, const char *name)
 /* Name number `index` of this list, from 0 on; NULL after the last. */
 const char *gpt2_preset_name(size_t index);
 
-/* errors: INVALID naming the field, the value and what is expected (all positive; C % NH = 0). */
+/* errors: INVALID naming the field, the value and what is expected (all positive, where 0 has no meaning;
+ * C % NH = 0; NH % KV = 0; with rotary positions C / NH even). */
 MUST_CHECK enum status gpt2_config_check(const struct gpt2_config *config);
 
 enum param_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };

@@ -187,9 +187,9 @@ static enum status check_settings(
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(
             cJSON_GetObjectItemCaseSensitive(root, group), is->name);
         char saved[AGREE_TEXT_BYTES], ours[AGREE_TEXT_BYTES];
-        bool same;
+        bool same, may_lack = values[i].kind == VALUE_BITS || is->value == 0.0;
         if (values[i].kind == VALUE_ORDER) continue;
-        if (values[i].kind == VALUE_BITS && item == NULL) continue; /* of an older manifest */
+        if (item == NULL && may_lack) continue; /* an older manifest; of a model, 0 is what was */
         TRY(read_setting(saved, &same, item, is, group, path));
         if (same) continue;
         agree_text(ours, is->value, is);

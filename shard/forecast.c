@@ -54,11 +54,12 @@ static bool is_countable(const struct train_config *config)
     const struct gpt2_config *model = &config->model;
     double channels = model->channels, layers = model->layers, t = config->seq,
            rows = (double)config->batch * t;
-    double elements = (12.0 * channels + 13.0) * channels * layers +
-                      ((double)model->vocab + (double)model->max_t) * channels;
-    double activations = rows * ((20.0 * channels + model->heads) * layers + model->vocab) +
-                         64.0 * t * t;
-    double units = (double)model->vocab / (12.0 * channels + 13.0);
+    double block = gpt2_block_elements(model);
+    double elements =
+        block * layers + ((double)model->vocab + (double)model->max_t) * channels;
+    double wide = 12.0 * channels + 4.0 * (double)gpt2_hidden(model) + model->heads;
+    double activations = rows * (wide * layers + model->vocab) + 64.0 * t * t;
+    double units = (double)model->vocab * channels / block;
     return model->layers <= FORECAST_MOST_LAYERS && units < 1e6 && 64.0 * elements < 0x1p60 &&
            16.0 * activations < 0x1p60;
 }

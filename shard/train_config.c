@@ -186,6 +186,17 @@ static const char *dtype_word(double dtype)
     return dtype_name((enum dtype)dtype);
 }
 
+static const char *architecture_word(double architecture)
+{
+    return architecture_name((enum architecture)architecture);
+}
+
+/* 0 where it is what 0 stands for: a model has one description. */
+static double unless_default(int64_t value, int64_t otherwise)
+{
+    return value == otherwise ? 0.0 : (double)value;
+}
+
 int train_values(
     struct train_value values[TRAIN_VALUES_MOST], const struct train_config *config, int nranks)
 {
@@ -199,6 +210,11 @@ int train_values(
         {{"heads", model->heads, NULL}, VALUE_MODEL},
         {{"channels", model->channels, NULL}, VALUE_MODEL},
         {{"vocab_block", model->vocab_block, NULL}, VALUE_MODEL},
+        {{"architecture", model->architecture, architecture_word}, VALUE_MODEL},
+        {{"kv_heads", unless_default(gpt2_kv_heads(model), model->heads), NULL}, VALUE_MODEL},
+        {{"hidden", unless_default(gpt2_hidden(model), 4 * (int64_t)model->channels), NULL},
+            VALUE_MODEL},
+        {{"rotary_base", unless_default(gpt2_rotary_base(model), 10000), NULL}, VALUE_MODEL},
         {{"ranks", nranks, NULL}, VALUE_BITS},
         {{"batch", config->batch, NULL}, VALUE_BITS},
         {{"seq", config->seq, NULL}, VALUE_BITS},

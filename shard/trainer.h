@@ -64,7 +64,7 @@ struct train_value {
     struct agree_value is;
     enum train_value_kind kind;
 };
-#define TRAIN_VALUES_MOST 48
+#define TRAIN_VALUES_MOST 64
 /* Returns their number. */
 int train_values(
     struct train_value values[TRAIN_VALUES_MOST], const struct train_config *config, int nranks);

@@ -18,9 +18,9 @@ static void check_layout(const struct params *params)
     for (int i = 0; i < params->param_count; i++) {
         const struct param *param = &params->param[i];
         if (param->unit != unit) {
-            CHECK(param->unit == unit + 1);
             if (unit >= 0) CHECK(end == params->unit_elements[unit]);
-            unit = param->unit;
+            CHECK(param->unit > unit);
+            while (++unit < param->unit) CHECK(params->unit_elements[unit] == 0);
             end = 0;
         }
         CHECK_MSG(param->offset == end, "%s begins at %zu, expected %zu", param->name, param->offset, end);
@@ -54,7 +54,7 @@ static void test_tables(void)
     check_units(&large, 124439808, 6 + 1 + 12 + 1, NULL);
 }
 
-/* Every preset, by its number of parameters: what OpenAI's models are known to have. */
+/* Every preset, by its number of parameters: what the published models are known to have. */
 static void test_presets(void)
 {
     const struct {
@@ -106,6 +106,25 @@ static void test_entries(void)
     params_free(&params);
 }
 
+/* Llama's tensors: no biases, no positions, keys and values of fewer heads, gates above values. */
+static void test_llama(void)
+{
+    struct gpt2_config config = {ARCHITECTURE_LLAMA, .max_t = 8, .vocab = 10, .layers = 2, .heads = 4,
+        .channels = 8, .kv_heads = 2, .hidden = 20};
+    struct params params;
+    if (!CHECK_OK(params_make(&params, &config))) return;
+    check_layout(&params);
+    CHECK(params.param_count == 1 + 2 * 6 + 1);
+    CHECK(params.unit_elements[params.positions_unit] == 0);
+    CHECK(params.unit_elements[params.final_norm_unit] == 8);
+    const size_t block = 8 + (8 + 2 * 4) * 8 + 8 * 8 + 8 + 2 * 20 * 8 + 8 * 20;
+    CHECK(params.unit_elements[params.first_block_unit] == block);
+    CHECK(gpt2_block_elements(&config) == (double)block);
+    CHECK(find(&params, "h.1.qkvw")->rows == 16 && find(&params, "h.1.fcw")->rows == 40);
+    CHECK(find(&params, "h.0.fcprojw")->cols == 20 && find(&params, "lnfw")->init == INIT_ONE);
+    params_free(&params);
+}
+
 static void test_errors(void)
 {
     struct gpt2_config config;
@@ -123,6 +142,11 @@ static void test_errors(void)
         {offsetof(struct gpt2_config, heads), 3, "heads is 3"},
         {offsetof(struct gpt2_config, channels), -4, "channels is -4"},
         {offsetof(struct gpt2_config, vocab_block), -1, "vocab_block is -1"},
+        {offsetof(struct gpt2_config, kv_heads), -2, "kv_heads is -2"},
+        {offsetof(struct gpt2_config, kv_heads), 4, "heads is 2, kv_heads is 4"},
+        {offsetof(struct gpt2_config, hidden), -1, "hidden is -1"},
+        {offsetof(struct gpt2_config, rotary_base), -1, "rotary_base is -1"},
+        {offsetof(struct gpt2_config, architecture), 2, "architecture is 2"},
     };
     CHECK_OK(gpt2_config_check(&good));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -133,6 +157,12 @@ static void test_errors(void)
         CHECK_MSG(strstr(status_text(), bad[i].says) != NULL, "\"%s\" lacks \"%s\"", status_text(), bad[i].says);
         CHECK(params.param == NULL);
     }
+    config = good;
+    config.architecture = ARCHITECTURE_LLAMA;
+    CHECK_OK(gpt2_config_check(&config));
+    config.heads = 4;
+    CHECK_STATUS(gpt2_config_check(&config), STATUS_INVALID);
+    CHECK_MSG(strstr(status_text(), "a head's 1 columns") != NULL, "%s", status_text());
 }
 
 /* Any range of any unit, and any cut of the vocabulary, gives the same bits; another seed does not. */
@@ -187,6 +217,7 @@ int main(void)
     test_tables();
     test_presets();
     test_entries();
+    test_llama();
     test_errors();
     test_initial_bits();
     test_initial_distribution();
