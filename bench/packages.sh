@@ -25,4 +25,4 @@ need() {
       { apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }' sh "${missing[@]}"
 }
 
-build_packages=(gcc libc6-dev cmake ninja-build pkg-config libopenblas-dev libcjson-dev libhwloc-dev zlib1g-dev)
+build_packages=(gcc libc6-dev cmake ninja-build pkg-config libopenblas-dev libcjson-dev libhwloc-dev zlib1g-dev libutf8proc-dev)

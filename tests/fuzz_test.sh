@@ -19,12 +19,12 @@ if [ -n "${ASAN_OPTIONS:-}" ] && grep -q '^RINGZERO_SANITIZE:[A-Z]*=..*' "$build
   exit 77
 fi
 flags=(-std=gnu11 -O1 -g -D_GNU_SOURCE -DRINGZERO_SANITIZED -I"$source" -ffp-contract=off -Wall -Wextra -Wno-unused-function
-  -fsanitize=address,undefined -fno-sanitize-recover=all $(pkg-config --cflags libcjson openblas))
+  -fsanitize=address,undefined -fno-sanitize-recover=all $(pkg-config --cflags libcjson openblas libutf8proc))
 echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n); int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d == 0 && n == 1; }' >"$work/probe.c"
 "$clang" "${flags[@]}" -fsanitize=fuzzer "$work/probe.c" -o "$work/probe" 2>"$work/log" ||
   { echo "skipped: $clang cannot build fuzzers here: $(head -1 "$work/log")"; exit 77; }
 
-libraries=($(pkg-config --libs libcjson openblas) -lz -lpthread -lm)
+libraries=($(pkg-config --libs libcjson openblas libutf8proc) -lz -lpthread -lm)
 
 # The code under test, instrumented; two compilers at a time.
 compile() {

@@ -146,6 +146,21 @@ def tokens():
     write("tokens", "header_only", b"\0" + shard(20240520, 1, 0, [], "<H")[:500])
 
 
+def tokenizer():
+    def vocabulary(kind, text, lines):
+        return bytes([kind, len(text) // 4]) + text + lines
+
+    text = "he said: hello, w\u00f6rld's  end\n\n 12".encode()
+    text += b"." * (-len(text) % 4)
+    write("tokenizer", "pairs", vocabulary(2, text, "h e\nl l\nhe ll\n\u0120 w\n".encode()))
+    write("tokenizer", "ranks", vocabulary(1, text + b"\xff\xe2\x80'" * 8, b"aGU= 256\nbGw= 257\naGVsbA== 258\n"))
+    write("tokenizer", "no_bytes", vocabulary(0, text, b"aGU= 0\n"))
+    write("tokenizer", "unknown_pair", vocabulary(2, text, b"he ll\n"))
+    write("tokenizer", "twice", vocabulary(1, text, b"aGU= 256\naGU= 257\n"))
+    write("tokenizer", "base64", vocabulary(1, text, b"aG= 256\n"))
+    write("tokenizer", "long_line", vocabulary(0, text, b"A" * 4099))
+
+
 def executor():
     # nranks, collective, dtype, redop, flags, root, count; then { how many, (edge, what, …)… } between two looks
     for collective in range(11):
@@ -226,5 +241,5 @@ def tunables():
     write("tunables", "interface", variables((7, b"lo")))
 
 
-for make in (hub, member, join, tcp, shm, tokens, executor, window, manifest, launch, tunables):
+for make in (hub, member, join, tcp, shm, tokens, tokenizer, executor, window, manifest, launch, tunables):
     make()
