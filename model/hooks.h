@@ -76,7 +76,9 @@ struct model_hooks {
     enum status (*act_save)(void *activations, int block, struct span x);
 
     /* Brings the same elements back into x, the buffer of act_save(), before the block's backward;
-     * on return they are there. The last block's comes first. default: they are still there */
+     * on return they are there. The last block's comes first. With recompute the model then leaves
+     * the other buffer alone until act_load() of the block before: that block's input may be put
+     * there meanwhile. default: they are still there */
     enum status (*act_load)(void *activations, int block, struct span x);
 
     void *tensor; /* the context of sum, max and local_slice */

@@ -1,0 +1,187 @@
+/* The store of checkpoints beside a model that is only two buffers: an input comes back with the
+ * bits that it had, whatever M, its size, what is kept and where, with passes one after another and
+ * two that wait at once; a pass without a backward keeps nothing; held bytes fall as 1/M and are
+ * none of the device's when offloaded; what is sent is predicted to the byte. ctest: timeout=60
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ring/ring.h"
+#include "shard/activation.h"
+#include "tests/harness/harness.h"
+
+enum { BLOCKS = 5, FIRST = 3, PASSES = 2, MOST = 4099 };
+
+struct job {
+    enum activation_keep keep;
+    size_t elements;
+    bool overlap;
+};
+
+/* What a rank holds of a model: two buffers in which the blocks' inputs take turns. */
+struct model {
+    struct span x[2];
+    float expected[PASSES][BLOCKS][MOST];
+};
+
+/* The same on all ranks, another in each pass and block. */
+static float value(int pass, int block, size_t i, int round)
+{
+    return (float)((i * 7919 + (size_t)(block * 31 + pass * 17 + round * 5)) % 4001) * 0.37f;
+}
+
+static struct span input_of(const struct model *model, int block, size_t elements)
+{
+    return span_part(model->x[(FIRST + BLOCKS - block) % 2], 0, elements * sizeof(float));
+}
+
+static void forward(struct model *model, struct activation *store, int pass, bool backward,
+    size_t elements, int round)
+{
+    CHECK_OK(activation_begin_forward(pass, backward, store));
+    for (int b = FIRST; b < FIRST + BLOCKS; b++) {
+        struct span x = input_of(model, b, elements);
+        float *expected = model->expected[pass][b - FIRST];
+        for (size_t i = 0; i < elements; i++) ((float *)x.ptr)[i] = value(pass, b, i, round);
+        if (backward) memcpy(expected, x.ptr, x.bytes);
+        CHECK_OK(activation_save(store, b, x));
+        /* From now on the input of the block before is gone: its buffer is the next one's. */
+        memset(input_of(model, b + 1, elements).ptr, 0xff, x.bytes);
+    }
+    memset(input_of(model, FIRST + BLOCKS, elements).ptr, 0xee, elements * sizeof(float));
+}
+
+static void backward(struct model *model, struct activation *store, int pass, size_t elements)
+{
+    activation_begin_backward(pass, store);
+    for (int b = FIRST + BLOCKS; b-- > FIRST;) {
+        struct span x = input_of(model, b, elements);
+        CHECK_OK(activation_load(store, b, x));
+        CHECK_MSG(memcmp(x.ptr, model->expected[pass][b - FIRST], x.bytes) == 0,
+            "pass %d, block %d of %zu elements", pass, b, elements);
+        if (b > FIRST) continue;
+        memset(model->x[0].ptr, 0xdd, model->x[0].bytes);
+        memset(model->x[1].ptr, 0xdd, model->x[1].bytes);
+    }
+    CHECK_OK(activation_synchronize(store));
+}
+
+static void check_held(const struct activation_config *config, const struct job *job)
+{
+    struct memory_account account = memory_account_read(config->device);
+    uint64_t beside = memory_account_read_beside(config->device).peak[MEMORY_OFFLOADED];
+    size_t part = (job->elements + (size_t)config->nranks - 1) / (size_t)config->nranks;
+    uint64_t bytes = PASSES * BLOCKS * part * sizeof(float);
+    bool offloaded = job->keep == ACTIVATION_OFFLOADED;
+    CHECK(activation_predict_bytes(config) == bytes);
+    CHECK_MSG(account.peak[MEMORY_CHECKPOINTS] == (offloaded ? 0 : bytes), "%llu held",
+        (unsigned long long)account.peak[MEMORY_CHECKPOINTS]);
+    CHECK_MSG(beside == (offloaded ? bytes : 0), "%llu offloaded", (unsigned long long)beside);
+}
+
+static void check_sent(
+    const struct activation_config *config, const uint64_t predicted[COLLECTIVE_COUNT])
+{
+    struct ring_counters counters = {0};
+    if (config->comm != NULL) counters = ring_comm_counters(config->comm);
+    for (int c = 0; c < COLLECTIVE_COUNT; c++)
+        CHECK_MSG(counters.sent_bytes[c] == predicted[c], "%s: %llu sent, %llu predicted",
+            collective_name((enum collective)c), (unsigned long long)counters.sent_bytes[c],
+            (unsigned long long)predicted[c]);
+    uint64_t operations = config->comm == NULL ? 0 : 5 * BLOCKS; /* loads, of as many backwards */
+    CHECK(counters.operations[COLLECTIVE_ALL_GATHER] == operations);
+}
+
+/* One pass alone, shorter ones, one that has no backward, two at once. */
+static void run_passes(struct model *model, struct activation *store,
+    const struct activation_config *config, const struct job *job)
+{
+    size_t n = job->elements, shorter = n - n / 3;
+    uint64_t sent[COLLECTIVE_COUNT] = {0};
+    forward(model, store, 0, true, n, 0);
+    backward(model, store, 0, n);
+    forward(model, store, 1, true, shorter, 1);
+    backward(model, store, 1, shorter);
+    forward(model, store, 0, true, n, 2);
+    forward(model, store, 1, true, shorter, 3);
+    backward(model, store, 0, n);
+    forward(model, store, 1, false, shorter, 4); /* keeps nothing: what pass 1 has kept stays */
+    backward(model, store, 1, shorter);
+    forward(model, store, 0, true, n, 5);
+    backward(model, store, 0, n);
+    for (int i = 0; i < 5; i++)
+        activation_predict_sent(sent, i == 1 || i == 3 ? shorter : n, config);
+    if (config->ring != NULL) CHECK_OK(stream_synchronize(config->ring, config->device));
+    check_held(config, job);
+    check_sent(config, sent);
+}
+
+static void run_rank(struct bootstrap *bootstrap, void *argument)
+{
+    const struct job *job = argument;
+    struct ring_config ring = {.transport = "shm", .slot_bytes = 4096};
+    struct activation_config config = {.keep = job->keep,
+        .first_block = FIRST,
+        .block_count = BLOCKS,
+        .pass_count = PASSES,
+        .elements = job->elements,
+        .dtype = DTYPE_FLOAT32,
+        .rank = bootstrap_rank(bootstrap),
+        .nranks = bootstrap_nranks(bootstrap),
+        .overlap = job->overlap};
+    struct activation *store = NULL;
+    struct model *model = calloc(1, sizeof *model);
+    if (model == NULL) abort();
+    if (!CHECK_OK(device_open(&config.device, "host"))) return;
+    if (config.nranks > 1) {
+        CHECK_OK(ring_comm_open(&config.comm, &ring, bootstrap, config.device));
+        CHECK_OK(stream_open(&config.ring, config.device, "ring"));
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(memory_alloc(
+            &model->x[i], job->elements * sizeof(float), MEMORY_ACTIVATIONS, config.device));
+    if (CHECK_OK(activation_open(&store, &config))) run_passes(model, store, &config, job);
+    if (config.ring != NULL) stream_close(config.ring, config.device);
+    activation_close(store);
+    ring_comm_close(config.comm);
+    for (int i = 0; i < 2; i++) memory_free(&model->x[i], MEMORY_ACTIVATIONS, config.device);
+    struct memory_account left = memory_account_read(config.device);
+    struct memory_account beside = memory_account_read_beside(config.device);
+    for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++) CHECK(left.now[tag] + beside.now[tag] == 0);
+    device_close(config.device);
+    free(model);
+}
+
+/* Held bytes fall as 1/M, sent ones are (M−1)/M of every input: beside the paper's b·s·h (M−1)/M
+ * per block. */
+static void test_formula(void)
+{
+    for (int m = 1; m <= 16; m *= 2) {
+        const struct activation_config config = {.keep = ACTIVATION_PART,
+            .block_count = 48,
+            .pass_count = 1,
+            .elements = (size_t)32 * 1024 * 1600,
+            .dtype = DTYPE_BFLOAT16,
+            .nranks = m};
+        uint64_t sent[COLLECTIVE_COUNT] = {0}, all = (uint64_t)48 * config.elements * 2;
+        activation_predict_sent(sent, config.elements, &config);
+        CHECK(activation_predict_bytes(&config) == all / (uint64_t)m);
+        CHECK(sent[COLLECTIVE_ALL_GATHER] == all / (uint64_t)m * (uint64_t)(m - 1));
+    }
+}
+
+int main(void)
+{
+    static const size_t sizes[] = {1, 3, 64, 101, MOST};
+    test_formula();
+    for (int nranks = 1; nranks <= 4; nranks++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            for (int way = 0; way < 4; way++) {
+                struct job job = {.keep = way % 2 == 0 ? ACTIVATION_PART : ACTIVATION_OFFLOADED,
+                    .elements = sizes[i],
+                    .overlap = way < 2};
+                ranks_as_threads(nranks, 20000, run_rank, &job);
+            }
+    return test_result();
+}
