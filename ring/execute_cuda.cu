@@ -45,18 +45,22 @@ struct kernel_place {
 /* The block's own. */
 struct kernel_block {
     struct kernel_channel channel;
+    struct kernel_counter counters[KERNEL_EDGES];
     struct reduce_work work; /* of the slice in hand */
     uint64_t received_bytes, sent_bytes;
     uint64_t began_ns;
     uint32_t end;
 };
 
-/* Thread 0: until the counter has passed what is needed. */
-DEVICE_FUNCTION bool await(const uint64_t *counter, uint64_t from, uint64_t least, const struct kernel_run &run,
+/* Thread 0: until the counter, last seen as `seen`, has come this far. */
+DEVICE_FUNCTION bool await(uint64_t &seen, const uint64_t *counter, uint64_t least, const struct kernel_run &run,
     struct kernel_block &block)
 {
     uint64_t deadline = 0;
-    for (uint32_t spins = 1; ld_acquire_sys(counter) - from < least; spins++) {
+    if ((int64_t)(seen - least) >= 0) return true;
+    for (uint32_t spins = 1;; spins++) {
+        seen = ld_acquire_sys(counter); /* pairs with the release in finish(), fifo_post(), fifo_free() */
+        if ((int64_t)(seen - least) >= 0) return true;
         if (ld_relaxed_sys(&run.control->abort) != 0) {
             block.end = KERNEL_ABORTED;
             return false;
@@ -68,7 +72,6 @@ DEVICE_FUNCTION bool await(const uint64_t *counter, uint64_t from, uint64_t leas
         block.end = KERNEL_LATE;
         return false;
     }
-    return true;
 }
 
 DEVICE_FUNCTION void tell(const struct kernel_run &run, struct kernel_block &block, int edge, uint64_t tag, uint64_t bytes)
@@ -85,11 +88,12 @@ DEVICE_FUNCTION void tell(const struct kernel_run &run, struct kernel_block &blo
 DEVICE_FUNCTION const void *arrived(int which, const struct kernel_run &run, struct kernel_block &block)
 {
     const struct kernel_edge &edge = block.channel.edges[which];
-    if (!await(edge.tail, edge.step, 1, run, block)) {
+    struct kernel_counter &counter = block.counters[which];
+    if (!await(counter.seen, edge.tail, counter.step + 1, run, block)) {
         tell(run, block, which, 0, 0);
         return NULL;
     }
-    uint64_t index = edge.step & (edge.slot_count - 1);
+    uint64_t index = counter.step & (edge.slot_count - 1);
     const struct fifo_record *record = &edge.records[index];
     if (record->tag != run.tag || record->bytes != block.received_bytes || record->address != 0) {
         block.end = KERNEL_MISFIT;
@@ -116,12 +120,12 @@ DEVICE_FUNCTION bool prepare(const struct kernel_place &at, const struct kernel_
     if (step.joins >= 0 && (slice.joined = arrived(step.joins, run, block)) == NULL) return false;
     if (step.to >= 0) {
         const struct kernel_edge &edge = channel.edges[step.to];
-        /* room: step − head < slot_count, so head + slot_count − step ≥ 1 */
-        if (!await(edge.head, edge.step - edge.slot_count, 1, run, block)) {
+        struct kernel_counter &counter = block.counters[step.to];
+        if (!await(counter.seen, edge.head, counter.step + 1 - edge.slot_count, run, block)) {
             tell(run, block, step.to, 0, 0);
             return false;
         }
-        slice.slot = edge.slots + (edge.step & (edge.slot_count - 1)) * edge.slot_bytes;
+        slice.slot = edge.slots + (counter.step & (edge.slot_count - 1)) * edge.slot_bytes;
     }
     block.work.kind = primitive_work(&slice, (enum primitive)step.primitive, block.work.scales);
     block.work.slice = slice;
@@ -132,18 +136,17 @@ DEVICE_FUNCTION bool prepare(const struct kernel_place &at, const struct kernel_
 DEVICE_FUNCTION void finish(const struct kernel_step &step, const struct kernel_run &run, struct kernel_block &block)
 {
     int consumed[2] = {step.from, step.joins};
-    for (int i = 0; i < 2; i++) {
-        if (consumed[i] < 0) continue;
-        struct kernel_edge &edge = block.channel.edges[consumed[i]];
-        st_release_sys(edge.head, ++edge.step); /* pairs with fifo_room(), await() */
-    }
+    for (int i = 0; i < 2; i++)
+        if (consumed[i] >= 0) /* pairs with fifo_room(), await() */
+            st_release_sys(block.channel.edges[consumed[i]].head, ++block.counters[consumed[i]].step);
     if (step.to < 0) return;
     struct kernel_edge &edge = block.channel.edges[step.to];
-    struct fifo_record *record = &edge.records[edge.step & (edge.slot_count - 1)];
+    uint64_t &posted = block.counters[step.to].step;
+    struct fifo_record *record = &edge.records[posted & (edge.slot_count - 1)];
     record->bytes = block.sent_bytes;
     record->tag = run.tag;
     record->address = 0;
-    st_release_sys(edge.tail, ++edge.step); /* pairs with fifo_ready(), await() */
+    st_release_sys(edge.tail, ++posted); /* pairs with fifo_ready(), await() */
 }
 
 static __global__ void __launch_bounds__(THREADS) plan_kernel(struct kernel_run run, struct reduce_work work)
@@ -154,6 +157,7 @@ static __global__ void __launch_bounds__(THREADS) plan_kernel(struct kernel_run 
         block.channel = run.control->channels[blockIdx.x];
         block.work = work;
         block.end = KERNEL_OK;
+        for (uint32_t i = 0; i < block.channel.edge_count; i++) block.counters[i] = *block.channel.edges[i].counter;
     }
     __syncthreads();
     const struct kernel_step *laid_out = run.control->steps + block.channel.first_step;
@@ -173,6 +177,8 @@ static __global__ void __launch_bounds__(THREADS) plan_kernel(struct kernel_run 
                 __syncthreads();
                 if (threadIdx.x == 0) finish(steps[at.step], run, block);
             }
+    if (threadIdx.x != 0) return;
+    for (uint32_t i = 0; i < block.channel.edge_count; i++) *block.channel.edges[i].counter = block.counters[i];
 }
 
 static enum status cuda_launch(const struct kernel_run *run, uint32_t most_steps, void *native, struct device *device)

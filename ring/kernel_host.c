@@ -9,19 +9,20 @@
 
 #include "ring/comm.h"
 #include "ring/flight.h"
-#include "ring/kernel_run.h"
+#include "ring/kernel_edges.h"
 #include "verbs/clock.h"
 #include "verbs/device_ops.h"
 #include "verbs/log.h"
+
+_Static_assert(KERNEL_CHANNELS == RING_MAX_CHANNELS, "every channel has a block");
 
 /* Kept by the communicator: one kernel runs at a time. */
 struct kernel_state {
     struct span control; /* pinned: struct kernel_control and its steps */
     void *mark;
     uint64_t seen;       /* sum of the counters of its edges when last looked at */
-    uint64_t sent_bytes, received_bytes;
-    struct edge *edges[RING_MAX_CHANNELS][KERNEL_EDGES];
-    uint64_t slices[RING_MAX_CHANNELS][KERNEL_EDGES]; /* that each edge carries */
+    uint64_t sent_bytes, received_bytes, border_bytes;
+    struct kernel_edges edges;
 };
 
 /* Of any plan on a ring, in two levels too. */
@@ -47,47 +48,25 @@ enum status kernel_prepare(struct ring_comm *comm)
     comm->kernel = calloc(1, sizeof *comm->kernel);
     if (comm->kernel == NULL) return FAIL(STATUS_SYSTEM, "no memory for a kernel's plan");
     TRY(comm->device->ops->mark_open(&comm->kernel->mark, comm->device));
+    TRY(kernel_edges_open(&comm->kernel->edges, comm->device));
     return memory_alloc_kind(&comm->kernel->control, sizeof(struct kernel_control) + steps * sizeof(struct kernel_step),
         MEMORY_HOST_PINNED, MEMORY_COMMUNICATION, comm->device);
 }
 
-static bool within_reach(const struct edge *edge)
-{
-    return edge->kernels_reach && edge->slots_kind == MEMORY_CUDA;
-}
-
-/* The channel's place for an edge; −1 where a step has none. */
-static int8_t place_of(enum edge_side side, int position, const struct cursor *cursor, struct edge **edges)
+/* The place of an edge in its channel's table; −1 where a step has none. */
+static int8_t place_of(enum edge_side side, int position, const struct cursor *cursor)
 {
     if (position < 0) return -1;
     const struct ring_comm *comm = cursor->operation->comm;
-    struct edge *edge = *comm_edge_place(cursor->edge_channel, side, comm_rank_at(comm, cursor->channel, position), comm);
-    int8_t i = 0;
-    while (edges[i] != NULL && edges[i] != edge) i++;
-    edges[i] = edge;
-    return i;
+    const struct edge *edge = *comm_edge_place(cursor->edge_channel, side, comm_rank_at(comm, cursor->channel, position), comm);
+    return (int8_t)kernel_edges_find(&comm->kernel->edges, cursor->channel, edge);
 }
 
-static struct kernel_edge edge_for_kernel(const struct edge *edge)
-{
-    const struct fifo *fifo = &edge->fifo;
-    return (struct kernel_edge){
-        .slots = fifo->slots,
-        .records = (struct fifo_record *)(void *)((char *)fifo->records + edge->kernel_shift),
-        .tail = (uint64_t *)(void *)((char *)fifo->tail + edge->kernel_shift),
-        .head = (uint64_t *)(void *)((char *)fifo->head + edge->kernel_shift),
-        .slot_bytes = fifo->slot_bytes,
-        .slot_count = fifo->slot_count,
-        .step = fifo->step,
-    };
-}
-
-/* The channel's part of the step's chunk, and its edges. */
+/* The channel's part of the step's chunk. */
 static struct kernel_step lay_out(const struct plan_step *step, const struct cursor *cursor, struct kernel_state *state)
 {
     const struct operation *operation = cursor->operation;
     const struct place first = {0, 0, 0};
-    struct edge **edges = state->edges[cursor->channel];
     struct cursor whole = *cursor;
     struct slice slice = {0};
     whole.slice_count = SIZE_MAX;
@@ -99,17 +78,17 @@ static struct kernel_step lay_out(const struct plan_step *step, const struct cur
         .out = slice.at.out,
         .count = slice.at.count,
         .primitive = (int8_t)step->primitive,
-        .from = place_of(EDGE_CONSUMER, step->from, cursor, edges),
-        .joins = place_of(EDGE_CONSUMER, step->joins, cursor, edges),
-        .to = place_of(EDGE_PRODUCER, step->to, cursor, edges),
+        .from = place_of(EDGE_CONSUMER, step->from, cursor),
+        .joins = place_of(EDGE_CONSUMER, step->joins, cursor),
+        .to = place_of(EDGE_PRODUCER, step->to, cursor),
         .wire_bytes = (uint8_t)(primitive_receives_partial(step->primitive) ? partial : element),
         .slot_bytes = (uint8_t)(primitive_sends_partial(step->primitive, operation->collective) ? partial : element),
     };
-    if (receives) state->slices[cursor->channel][laid.from] += cursor->slices;
-    if (joins) state->slices[cursor->channel][laid.joins] += cursor->slices;
-    if (sends) state->slices[cursor->channel][laid.to] += cursor->slices;
     state->received_bytes += (size_t)(receives + joins) * slice.received_bytes;
-    state->sent_bytes += sends ? slice.sent_bytes : 0;
+    if (!sends) return laid;
+    state->sent_bytes += slice.sent_bytes;
+    bool leaves_host = !comm_on_this_host(operation->comm, comm_rank_at(operation->comm, cursor->channel, step->to));
+    if (leaves_host) state->border_bytes += slice.sent_bytes;
     return laid;
 }
 
@@ -117,7 +96,6 @@ static void lay_out_channel(struct cursor *cursor, uint32_t first_step, struct k
 {
     struct kernel_control *control = state->control.ptr;
     struct kernel_channel *channel = &control->channels[cursor->channel];
-    struct edge **edges = state->edges[cursor->channel];
     *channel = (struct kernel_channel){
         .slices = cursor->slices,
         .slice_count = cursor->slice_count,
@@ -129,7 +107,7 @@ static void lay_out_channel(struct cursor *cursor, uint32_t first_step, struct k
         struct plan_step step = plan_step_at(&cursor->plan, i);
         control->steps[first_step + (uint32_t)i] = lay_out(&step, cursor, state);
     }
-    for (int i = 0; i < KERNEL_EDGES && edges[i] != NULL; i++) channel->edges[i] = edge_for_kernel(edges[i]);
+    channel->edge_count = kernel_edges_describe(channel->edges, &state->edges, cursor->channel);
 }
 
 static enum status launch(struct operation *operation)
@@ -138,10 +116,8 @@ static enum status launch(struct operation *operation)
     const struct kernel_ops *ops = device_table(comm->device, PLUGIN_RING);
     uint32_t steps = (uint32_t)operation->room->cursors[0].plan.steps, channels = (uint32_t)operation->cursor_count;
     struct kernel_state *state = comm->kernel;
-    memset(state->edges, 0, sizeof state->edges);
-    memset(state->slices, 0, sizeof state->slices);
     memset(state->control.ptr, 0, sizeof(struct kernel_control));
-    state->sent_bytes = state->received_bytes = 0;
+    state->sent_bytes = state->received_bytes = state->border_bytes = 0;
     for (uint32_t c = 0; c < channels; c++) lay_out_channel(&operation->room->cursors[c], c * steps, state);
     struct kernel_run run = {
         .control = control_of(comm),
@@ -163,12 +139,12 @@ static enum status launch(struct operation *operation)
 /* Both sides' counters: shared memory, that neighbours move too. */
 static uint64_t counters(const struct operation *operation)
 {
-    const struct kernel_state *state = operation->comm->kernel;
+    const struct kernel_edges *edges = &operation->comm->kernel->edges;
     uint64_t sum = 0;
     for (int c = 0; c < operation->cursor_count; c++)
-        for (int i = 0; i < KERNEL_EDGES && state->edges[c][i] != NULL; i++)
-            sum += __atomic_load_n(state->edges[c][i]->fifo.tail, __ATOMIC_RELAXED) +
-                   __atomic_load_n(state->edges[c][i]->fifo.head, __ATOMIC_RELAXED);
+        for (int i = 0; i < KERNEL_EDGES && edges->links[c][i].edge != NULL; i++)
+            sum += __atomic_load_n(edges->links[c][i].fifo.tail, __ATOMIC_RELAXED) +
+                   __atomic_load_n(edges->links[c][i].fifo.head, __ATOMIC_RELAXED);
     return sum;
 }
 
@@ -177,7 +153,7 @@ static enum status explain_word(int channel, const struct operation *operation)
 {
     const struct ring_comm *comm = operation->comm;
     struct kernel_word word = control_of(comm)->words[channel];
-    const struct edge *edge = comm->kernel->edges[channel][word.edge];
+    const struct edge *edge = comm->kernel->edges.links[channel][word.edge].edge;
     int peer = edge->config.peer, rank = 0;
     while (comm_name(comm, rank) != peer) rank++;
     if (word.end == KERNEL_MISFIT) {
@@ -201,46 +177,58 @@ static int first_word(const struct operation *operation)
 
 static void settle(struct operation *operation)
 {
-    struct kernel_state *state = operation->comm->kernel;
+    const struct kernel_state *state = operation->comm->kernel;
     operation->kernel = KERNEL_DONE;
-    for (int c = 0; c < operation->cursor_count; c++)
-        for (int i = 0; i < KERNEL_EDGES && state->edges[c][i] != NULL; i++) {
-            struct fifo *fifo = &state->edges[c][i]->fifo;
-            bool produces = state->edges[c][i]->config.side == EDGE_PRODUCER;
-            fifo->step += state->slices[c][i];
-            fifo->seen = produces ? fifo->step - fifo->slot_count : fifo->step; /* not seen: looked at when next asked */
-        }
     operation->sent_bytes += state->sent_bytes;
     operation->received_bytes += state->received_bytes;
+    operation->border_bytes += state->border_bytes;
+}
+
+/* Every edge of the plan has its place in the table; *ready: they are all connected. */
+static enum status place_edges(const struct operation *operation, bool *ready)
+{
+    const struct ring_comm *comm = operation->comm;
+    int first = comm_device_channel(comm);
+    *ready = false;
+    for (int e = 0; e < operation->edge_count; e++)
+        if (operation->edges[e]->phase != EDGE_READY) return STATUS_OK;
+    for (int e = 0; e < operation->edge_count; e++) {
+        struct edge *edge = operation->edges[e];
+        int channel = (int)(edge->config.key & 0xff) - first;
+        if (channel >= 0) TRY(kernel_edges_add(&comm->kernel->edges, channel, edge)); /* else a roll call's */
+    }
+    *ready = true;
+    return STATUS_OK;
 }
 
 enum status kernel_advance(struct operation *operation, bool *moved, bool *done)
 {
     struct ring_comm *comm = operation->comm;
-    *done = operation->kernel == KERNEL_DONE;
+    struct kernel_state *state = comm->kernel;
+    int channels = operation->cursor_count;
     if (operation->kernel == KERNEL_WAITS) {
-        bool reach = true;
-        for (int e = 0; e < operation->edge_count; e++) {
-            const struct edge *edge = operation->edges[e];
-            if ((edge->config.key & 0xff) < (uint64_t)comm_device_channel(comm)) continue; /* a roll call's */
-            if (edge->phase != EDGE_READY) return STATUS_OK;
-            reach = reach && within_reach(edge);
-        }
-        *moved = true;
-        if (reach) return launch(operation);
-        operation->kernel = KERNEL_OFF;
+        bool ready;
+        TRY(place_edges(operation, &ready));
+        if (ready) *moved = true;
+        if (ready) TRY(launch(operation));
     } else if (operation->kernel == KERNEL_RUNS) {
         bool passed;
-        TRY(comm->device->ops->mark_passed(&passed, comm->kernel->mark, comm->device));
+        TRY(comm->device->ops->mark_passed(&passed, state->mark, comm->device));
         uint64_t now = counters(operation);
-        if (passed || now != comm->kernel->seen) *moved = true;
-        comm->kernel->seen = now;
+        if (passed || now != state->seen) *moved = true;
+        state->seen = now;
         int ended = first_word(operation);
         if (ended >= 0) return explain_word(ended, operation);
         if (passed) settle(operation);
-        *done = passed;
     }
+    if (operation->kernel != KERNEL_WAITS) TRY(kernel_edges_progress(&state->edges, channels, moved));
+    *done = operation->kernel == KERNEL_DONE && kernel_edges_drained(&state->edges, channels);
     return STATUS_OK;
+}
+
+bool kernel_has_proxy(const struct operation *operation)
+{
+    return operation->kernel == KERNEL_RUNS && kernel_edges_have_bridges(&operation->comm->kernel->edges, operation->cursor_count);
 }
 
 void kernel_abandon(struct operation *operation)
@@ -260,23 +248,32 @@ void kernel_abandon(struct operation *operation)
 void kernel_describe_wait(char *text, size_t bytes, int *rank, const struct operation *operation)
 {
     const struct ring_comm *comm = operation->comm;
-    for (int c = 0; c < operation->cursor_count && operation->kernel == KERNEL_RUNS; c++)
-        for (int i = 0; i < KERNEL_EDGES && comm->kernel->edges[c][i] != NULL; i++) {
-            const struct edge *edge = comm->kernel->edges[c][i];
-            uint64_t filled = __atomic_load_n(edge->fifo.tail, __ATOMIC_ACQUIRE) - __atomic_load_n(edge->fifo.head, __ATOMIC_ACQUIRE);
-            bool consumes = edge->config.side == EDGE_CONSUMER;
-            if (filled != (consumes ? 0 : edge->fifo.slot_count)) continue;
-            snprintf(text, bytes, "%s rank %d (its kernel, channel %d, %s)", consumes ? "data from" : "room at", edge->config.peer, c,
-                edge->transport->name);
-            for (*rank = 0; comm_name(comm, *rank) != edge->config.peer;) ++*rank;
+    bool runs = operation->kernel == KERNEL_RUNS;
+    for (int c = 0; c < operation->cursor_count && runs; c++)
+        for (int i = 0; i < KERNEL_EDGES && comm->kernel->edges.links[c][i].edge != NULL; i++) {
+            const struct kernel_link *link = &comm->kernel->edges.links[c][i];
+            uint64_t filled = __atomic_load_n(link->fifo.tail, __ATOMIC_ACQUIRE) - __atomic_load_n(link->fifo.head, __ATOMIC_ACQUIRE);
+            bool consumes = link->edge->config.side == EDGE_CONSUMER;
+            if (filled != (consumes ? 0 : link->fifo.slot_count)) continue;
+            snprintf(text, bytes, "%s rank %d (its kernel, channel %d, %s)", consumes ? "data from" : "room at",
+                link->edge->config.peer, c, link->edge->transport->name);
+            for (*rank = 0; comm_name(comm, *rank) != link->edge->config.peer;) ++*rank;
             return;
         }
-    snprintf(text, bytes, operation->kernel == KERNEL_RUNS ? "its kernel" : "its neighbours' edges");
+    for (int e = 0; e < operation->edge_count && !runs; e++) {
+        const struct edge *edge = operation->edges[e];
+        if (edge->phase == EDGE_READY) continue;
+        snprintf(text, bytes, "the connection with rank %d (%s)", edge->config.peer, edge->transport->name);
+        for (*rank = 0; comm_name(comm, *rank) != edge->config.peer;) ++*rank;
+        return;
+    }
+    snprintf(text, bytes, runs ? "its kernel" : "the last bytes to leave");
 }
 
 void kernel_forget(struct ring_comm *comm)
 {
     if (comm->kernel == NULL) return;
+    kernel_edges_close(&comm->kernel->edges);
     memory_free(&comm->kernel->control, MEMORY_COMMUNICATION, comm->device);
     if (comm->kernel->mark != NULL) comm->device->ops->mark_close(comm->kernel->mark, comm->device);
     free(comm->kernel);

@@ -5,15 +5,17 @@
 
 #include "ring/operation.h"
 
-/* Whether an operation on CUDA memory may run in a kernel: by what all ranks know alike. Its edges decide the rest: kernel_advance(). */
+/* Whether an operation on CUDA memory runs in a kernel: by what all ranks know alike. */
 bool kernel_is_wanted(const struct operation *operation);
 
 /* Before the communicator's first edges for CUDA memory, if it wants kernels. errors: CUDA, SYSTEM. */
 MUST_CHECK enum status kernel_prepare(struct ring_comm *comm);
 
-/* As operation_advance(), for an operation whose cursors and edges are made. While operation->kernel is KERNEL_OFF afterwards, its
- * edges are not within a kernel's reach, and the cursors run the plan. */
+/* As operation_advance(), for an operation whose cursors and edges are made; edge_progress() is the caller's. */
 MUST_CHECK enum status kernel_advance(struct operation *operation, bool *moved, bool *done);
+
+/* Whether a kernel runs that needs this thread to carry what it sends and receives. */
+bool kernel_has_proxy(const struct operation *operation);
 
 /* Ends what runs still, and waits for it; bounded by the communicator's deadline. */
 void kernel_abandon(struct operation *operation);

@@ -6,7 +6,10 @@
  *   edges ready; steps, edges ──► control block     for each block of slices, step, slice:
  *   launch, mark                                      thread 0   acquire tail, head: until they are there, or abort, or the deadline
  *   until the mark has passed: counters move?         all        copy, scale or combine, 16 bytes at a time (reduce_cuda.cuh)
- *     abort = 1 where the job fails                   thread 0   record; release tail, head
+ *     bridges carry (kernel_bridge.h)                 thread 0   record; release tail, head
+ *     abort = 1 where the job fails
+ *
+ * How far each edge has come is in CUDA memory, from one kernel to the next: the host need not know.
  *
  * Invariant I5: every spin of the kernel looks at `abort`, which the host sets, and at a clock; it ends with a word of what it waited for.
  */
@@ -21,8 +24,15 @@
 extern "C" {
 #endif
 
-#define KERNEL_EDGES 4 /* of a channel: a ring's two, in two levels another ring's too */
+#define KERNEL_CHANNELS 16
+#define KERNEL_EDGES 8 /* of a channel, all plans together: the ring's two; in two levels those inside the host and across, too */
 #define KERNEL_MOST_STEPS 1024
+
+/* How far the kernels have come on one edge. In CUDA memory, the kernels' alone once it is begun. */
+struct kernel_counter {
+    uint64_t step; /* posted, or freed */
+    uint64_t seen; /* head, or tail, when last looked at */
+};
 
 /* One edge as the kernel finds it. */
 struct kernel_edge {
@@ -30,7 +40,7 @@ struct kernel_edge {
     struct fifo_record *records;
     uint64_t *tail, *head;
     uint64_t slot_bytes, slot_count;
-    uint64_t step; /* that it begins with */
+    struct kernel_counter *counter;
 };
 
 /* One step of the plan: the channel's part of its chunk. */
@@ -47,8 +57,8 @@ struct kernel_step {
 struct kernel_channel {
     struct kernel_edge edges[KERNEL_EDGES];
     uint64_t slices, slice_count, in_flight; /* as struct cursor's; in_flight: slices of a block at most */
-    uint32_t step_count;
-    uint32_t first_step; /* in the steps that follow the control block */
+    uint32_t step_count, first_step;         /* in the steps that follow the control block */
+    uint32_t edge_count, zero;
 };
 
 enum kernel_end { KERNEL_OK, KERNEL_ABORTED, KERNEL_LATE, KERNEL_MISFIT };
@@ -64,8 +74,8 @@ struct kernel_word {
 struct kernel_control {
     uint32_t abort; /* written by the host (release), read by every spin */
     uint32_t zero;
-    struct kernel_word words[16];
-    struct kernel_channel channels[16];
+    struct kernel_word words[KERNEL_CHANNELS];
+    struct kernel_channel channels[KERNEL_CHANNELS];
     struct kernel_step steps[]; /* of all channels */
 };
 

@@ -19,6 +19,7 @@
 #include <time.h>
 
 #include "ring/comm.h"
+#include "ring/kernel_host.h"
 #include "ring/operation.h"
 #include "ring/statement.h"
 #include "verbs/bell.h"
@@ -31,6 +32,7 @@
 #define YIELDS_WHEN_SHARED  100 /* cores shared by ranks: each yield is one turn of the others */
 #define SLEEP_NS            1000000 /* at most: deadlines and the job's failure are looked at in between */
 #define DEVICE_NS           20000   /* between looks at what a device works on */
+#define CARRYING_YIELDS     2000    /* before those, where its kernel waits for this thread: about a millisecond */
 #define POLL_MS             1
 #define DEATH_NEWS_MS       200
 #define POLL_DESCRIPTORS    32
@@ -126,6 +128,14 @@ static int live_descriptors(struct pollfd *descriptors, const struct progress *p
     return count;
 }
 
+/* A kernel waits for what this thread carries. */
+static bool carries(const struct progress *progress)
+{
+    for (const struct operation *operation = progress->live; operation != NULL; operation = operation->next)
+        if (kernel_has_proxy(operation)) return true;
+    return false;
+}
+
 static bool device_works(const struct progress *progress)
 {
     for (const struct operation *operation = progress->live; operation != NULL; operation = operation->next)
@@ -142,6 +152,10 @@ static void idle_wait(int idle, bool *listening, uint32_t *rings, struct progres
         return;
     }
     if (idle < progress->spins + progress->yields) {
+        sched_yield();
+        return;
+    }
+    if (carries(progress) && idle < CARRYING_YIELDS) {
         sched_yield();
         return;
     }

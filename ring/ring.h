@@ -98,8 +98,9 @@ struct ring_config {
     size_t check_roots_bytes; /* rooted calls of so many bytes (count · element) succeed only when all ranks are known to call */
                            /* the same; 1 for all. RINGZERO_CHECK_ROOTS, 256 KiB; 0 there for all */
     const char *cuda_mode; /* what runs collectives on CUDA memory: "copies" and reductions that the host starts one by one; one */
-                           /* "kernel" each, over cuda_ipc, whose ranks wait for one another on their GPUs; "auto": kernels where */
-                           /* no two ranks of a host have the same ordinal, else copies. The same bits. RINGZERO_CUDA_MODE, auto */
+                           /* "kernel" each, whose ranks wait for one another on their GPUs, and which the host serves where edges */
+                           /* are not cuda_ipc's; "auto": kernels where no two ranks of a host have the same ordinal, else copies. */
+                           /* The same bits. RINGZERO_CUDA_MODE, auto */
     int channels;          /* rings that share the work, 1 … 16. RINGZERO_CHANNELS, 1 */
     enum hierarchy hierarchy; /* RINGZERO_HIERARCHY, auto */
     int timeout_ms;        /* without progress. RINGZERO_TIMEOUT_MS, the bootstrap's */

@@ -1,6 +1,6 @@
-/* Collectives on CUDA memory between processes, as bench and train run them, by copies and in kernels: sums over slots that another process opened, ordered after
- * what the caller's stream does; and what goes wrong: a rank that dies, other arguments, another kind of memory, buffers of a device that
- * is not the communicator's.
+/* Collectives on CUDA memory between processes, as bench and train run them, by copies, in kernels, and in kernels with TCP to a host
+ * that is pretended: sums over slots that another process opened, ordered after what the caller's stream does; and what goes wrong: a
+ * rank that dies, other arguments, another kind of memory, buffers of a device that is not the communicator's.
  *
  * RINGZERO_TEST_DEVICE=cuda runs it on a GPU, which the ranks share.
  * ctest: timeout=120
@@ -30,10 +30,16 @@ struct world {
     int rank, n;
 };
 
-static bool world_open(struct world *world, const char *mode, struct bootstrap *bootstrap)
+struct setting {
+    const char *mode;
+    bool hosts; /* the last rank is on another one than the others */
+};
+
+static bool world_open(struct world *world, const struct setting *setting, struct bootstrap *bootstrap)
 {
-    struct ring_config config = {.slot_bytes = 16384, .slot_count = 4, .cuda_mode = mode};
+    struct ring_config config = {.slot_bytes = 16384, .slot_count = 4, .cuda_mode = setting->mode};
     *world = (struct world){.rank = bootstrap_rank(bootstrap), .n = bootstrap_nranks(bootstrap)};
+    if (setting->hosts) config.host = world->rank == world->n - 1 ? "there" : "here";
     if (!CHECK_OK(device_open(&world->device, device_of_test()))) return false;
     CHECK_OK(stream_open(&world->stream, world->device, "test"));
     CHECK_OK(memory_alloc(&world->x, COUNT * sizeof(int32_t), MEMORY_WORKSPACE, world->device));
@@ -120,13 +126,13 @@ static void death_body(struct bootstrap *bootstrap, void *argument)
 int main(void)
 {
     if (!test_has_device(device_of_test())) return test_skip(device_of_test());
-    static char *const modes[] = {"copies", "kernel"};
-    for (int i = 0; i < 2; i++) {
-        CHECK(ranks_as_processes(2, 30000, sum_body, modes[i], -1) == 0);
-        CHECK(ranks_as_processes(3, 30000, sum_body, modes[i], -1) == 0);
-        CHECK(ranks_as_processes(3, 30000, count_body, modes[i], -1) == 0);
-        CHECK(ranks_as_processes(2, 30000, kind_body, modes[i], -1) == 0);
-        CHECK(ranks_as_processes(3, 30000, death_body, modes[i], 1) == 0);
+    static struct setting settings[] = {{"copies", false}, {"kernel", false}, {"copies", true}, {"kernel", true}};
+    for (int i = 0; i < 4; i++) {
+        CHECK(ranks_as_processes(2, 30000, sum_body, &settings[i], -1) == 0);
+        CHECK(ranks_as_processes(3, 30000, sum_body, &settings[i], -1) == 0);
+        CHECK(ranks_as_processes(3, 30000, count_body, &settings[i], -1) == 0);
+        CHECK(ranks_as_processes(2, 30000, kind_body, &settings[i], -1) == 0);
+        CHECK(ranks_as_processes(3, 30000, death_body, &settings[i], 1) == 0);
     }
     return test_result();
 }

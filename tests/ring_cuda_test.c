@@ -21,7 +21,12 @@ int main(void)
         {{{.cuda_mode = "kernel"}, .quick = true}, {2, 3}},
         {{{.cuda_mode = "kernel", .slot_bytes = 1024, .slot_count = 4, .channels = 2}, .quick = false}, {2}},
         {{{.cuda_mode = "kernel", .slot_bytes = 64, .slot_count = 2, .start = UINT64_MAX - 20}, .quick = true}, {3}},
-        {{{.cuda_mode = "kernel", .transport = "tcp", .slot_bytes = 320}, .quick = true}, {2}}, /* where copies it must be */
+        /* by a proxy: its slots are the edge's, or its own; to another host of two or four, in one level and in two */
+        {{{.cuda_mode = "kernel", .transport = "tcp", .slot_bytes = 320}, .quick = true}, {2}},
+        {{{.cuda_mode = "kernel", .transport = "shm", .slot_bytes = 1024, .slot_count = 4, .channels = 2}, .quick = true}, {3}},
+        {{{.cuda_mode = "kernel", .custom = &transport_chaos, .slot_bytes = 192, .slot_count = 4, .start = UINT64_MAX - 20}, .quick = true}, {3}},
+        {{{.cuda_mode = "kernel", .slot_bytes = 1024, .slot_count = 4}, .quick = true, .hosts = 2, .blocks = true}, {3}},
+        {{{.cuda_mode = "kernel", .slot_bytes = 1024, .slot_count = 4, .channels = 2}, .quick = true, .hosts = 2, .blocks = true, .host_ranks = 2}, {4}},
     };
     const char *name = getenv("RINGZERO_TEST_DEVICE");
     if (name == NULL) name = "cudasim";
