@@ -337,5 +337,5 @@ enum status gpt2_logits(float *logits, int b, int t, struct gpt2 *model)
 double gpt2_flops_per_token(const struct params *params, int t)
 {
     const struct gpt2_config *config = &params->config;
-    return 6.0 * (double)params->elements + 12.0 * config->layers * config->channels * (double)t;
+    return 6.0 * (double)params->whole_elements + 12.0 * config->layers * config->channels * (double)t;
 }

@@ -1,12 +1,7 @@
-/* params: the table of parameters, and their starting values.
+/* params: the table of parameters, of a whole model or of a part of it.
  *
- * Invariant: what a starting value is depends on (seed, canonical name, element) alone. The canonical name of
- * a block of wte is "wte", its elements counted from the table's first row, so that the bits do not depend on
- * how rows are cut into units either. No library function takes part in a value: libm may round log and cos
- * differently from machine to machine.
- *
- *   element 2i   ← r·cos(θ)      r = √(−2 ln u₁)   u₁, u₂ from words 2i + 1, 2i + 2 of a counter-based generator
- *   element 2i+1 ← r·sin(θ)      θ = 2π u₂         keyed by (seed, name)
+ * Invariant: parts that hold the same element of the model agree on its place there: what is held follows from
+ * (config, part) alone, tensor by tensor.
  */
 #include "model/params.h"
 
@@ -97,14 +92,15 @@ enum status gpt2_config_check(const struct gpt2_config *config)
     return check_heads(config);
 }
 
-/* What the rows and columns of a block's tensors count. */
-enum extent { ONE, CHANNELS, QKV, HIDDEN, GATED, EXTENT_COUNT };
+/* What the rows and columns of a block's tensors count. HEADS are channels too, but those of heads: cut. */
+enum extent { ONE, CHANNELS, HEADS, QKV, HIDDEN, GATED, EXTENT_COUNT };
 
 static size_t extent_of(enum extent extent, const struct gpt2_config *config)
 {
     size_t channels = (size_t)config->channels, hidden = (size_t)gpt2_hidden(config);
     size_t kv_cols = channels / (size_t)config->heads * (size_t)gpt2_kv_heads(config);
-    const size_t extents[EXTENT_COUNT] = {1, channels, channels + 2 * kv_cols, hidden, 2 * hidden};
+    const size_t extents[EXTENT_COUNT] = {
+        1, channels, channels, channels + 2 * kv_cols, hidden, 2 * hidden};
     return extents[extent];
 }
 
@@ -121,7 +117,7 @@ static const struct block_tensor gpt2_block[] = {
     {"ln1b", CHANNELS, ONE, INIT_ZERO, false},
     {"qkvw", QKV, CHANNELS, INIT_NORMAL, false},
     {"qkvb", QKV, ONE, INIT_ZERO, false},
-    {"attprojw", CHANNELS, CHANNELS, INIT_NORMAL, true},
+    {"attprojw", CHANNELS, HEADS, INIT_NORMAL, true},
     {"attprojb", CHANNELS, ONE, INIT_ZERO, false},
     {"ln2w", CHANNELS, ONE, INIT_ONE, false},
     {"ln2b", CHANNELS, ONE, INIT_ZERO, false},
@@ -133,7 +129,7 @@ static const struct block_tensor gpt2_block[] = {
 static const struct block_tensor llama_block[] = {
     {"ln1w", CHANNELS, ONE, INIT_ONE, false},
     {"qkvw", QKV, CHANNELS, INIT_NORMAL, false},
-    {"attprojw", CHANNELS, CHANNELS, INIT_NORMAL, true},
+    {"attprojw", CHANNELS, HEADS, INIT_NORMAL, true},
     {"ln2w", CHANNELS, ONE, INIT_ONE, false},
     {"fcw", GATED, CHANNELS, INIT_NORMAL, false},
     {"fcprojw", CHANNELS, HIDDEN, INIT_NORMAL, true},
@@ -164,16 +160,84 @@ double gpt2_block_elements(const struct gpt2_config *config)
     return sum;
 }
 
-/* Appends a tensor to the end of its unit. cols 1: a vector. */
-static struct param *add_param(struct params *params, int unit, size_t rows, size_t cols, enum param_init init)
+/* The bands of an extent that a part holds; returns their number. */
+static int bands_of(struct param_band band[PARAM_BANDS_MOST], enum extent extent, const struct params *params)
 {
+    const struct gpt2_config *config = &params->config;
+    size_t kv_heads = (size_t)gpt2_kv_heads(config), hidden = (size_t)gpt2_hidden(config);
+    size_t heads = (size_t)config->heads, head_cols = (size_t)config->channels / heads;
+    struct params_slice kv = params_slice(&params->part, kv_heads);
+    struct params_slice columns = params_slice(&params->part, hidden);
+    size_t q_begin = kv.begin * (heads / kv_heads) * head_cols, q_rows = kv.count * (heads / kv_heads) * head_cols;
+    size_t k = heads * head_cols, v = k + kv_heads * head_cols; /* where they begin in qkvw */
+    switch (extent) {
+    case HEADS: band[0] = (struct param_band){q_begin, q_rows}; return 1;
+    case QKV:
+        band[0] = (struct param_band){q_begin, q_rows};
+        band[1] = (struct param_band){k + kv.begin * head_cols, kv.count * head_cols};
+        band[2] = (struct param_band){v + kv.begin * head_cols, kv.count * head_cols};
+        return 3;
+    case HIDDEN: band[0] = (struct param_band){columns.begin, columns.count}; return 1;
+    case GATED:
+        band[0] = (struct param_band){columns.begin, columns.count};
+        band[1] = (struct param_band){hidden + columns.begin, columns.count};
+        return 2;
+    default: band[0] = (struct param_band){0, extent_of(extent, config)}; return 1;
+    }
+}
+
+static bool holds_unit(int unit, const struct params *params)
+{
+    const struct params_part *part = &params->part;
+    bool first = part->stage == 0, last = part->stage == part->stage_count - 1;
+    if (unit < params->embedding_units) return first || last;
+    if (unit == params->positions_unit) return first;
+    if (unit == params->final_norm_unit) return last;
+    struct params_slice blocks = params_blocks(part, params->config.layers);
+    size_t layer = (size_t)(unit - params->first_block_unit);
+    return layer >= blocks.begin && layer < blocks.begin + blocks.count;
+}
+
+/* A part holds all of a tensor, until hold_rows() or hold_columns() say otherwise. */
+static struct param begin_param(int unit, size_t rows, size_t cols, enum param_init init)
+{
+    return (struct param){.unit = unit, .rows = rows, .cols = cols, .whole_rows = rows, .whole_cols = cols,
+        .band_count = 1, .band = {{0, rows}}, .init = init, .std = init == INIT_NORMAL ? 0.02f : 0.0f,
+        .decays = init == INIT_NORMAL, .layer = -1};
+}
+
+static void hold_rows(struct param *param, const struct param_band *band, int count)
+{
+    param->cut = CUT_ROWS;
+    param->band_count = count;
+    param->rows = 0;
+    for (int i = 0; i < count; i++) {
+        param->band[i] = band[i];
+        param->rows += band[i].rows;
+    }
+}
+
+static void hold_columns(struct param *param, const struct param_band *band)
+{
+    param->cut = CUT_COLS;
+    param->whole_col = band->whole_row;
+    param->cols = band->rows;
+}
+
+/* Appends it to the end of its unit. */
+static void end_param(struct params *params, const struct param *made)
+{
+    int unit = made->unit;
     struct param *param = &params->param[params->param_count++];
-    *param = (struct param){.unit = unit, .offset = params->unit_elements[unit], .rows = rows, .cols = cols,
-        .init = init,
-        .std = init == INIT_NORMAL ? 0.02f : 0.0f, .decays = init == INIT_NORMAL, .layer = -1};
-    params->unit_elements[unit] += rows * cols;
-    params->elements += rows * cols;
-    return param;
+    *param = *made;
+    param->offset = params->unit_elements[unit];
+    param->whole_offset = params->whole_unit_elements[unit];
+    if (!holds_unit(unit, params)) param->rows = 0;
+    size_t held = param->rows * param->cols, whole = param->whole_rows * param->whole_cols;
+    params->unit_elements[unit] += held;
+    params->elements += held;
+    params->whole_unit_elements[unit] += whole;
+    params->whole_elements += whole;
 }
 
 static void add_embedding(struct params *params)
@@ -181,27 +245,41 @@ static void add_embedding(struct params *params)
     size_t vocab = (size_t)params->config.vocab, units = (size_t)params->embedding_units, first = 0;
     for (size_t u = 0; u < units; u++) {
         size_t rows = vocab / units + (u < vocab % units ? 1 : 0);
-        struct param *param = add_param(params, (int)u, rows, (size_t)params->config.channels, INIT_NORMAL);
-        param->first_row = first;
+        struct params_slice held = params_slice(&params->part, rows);
+        struct param param = begin_param((int)u, rows, (size_t)params->config.channels, INIT_NORMAL);
+        param.first_row = first;
+        if (params->part.tensor_count > 1) hold_rows(&param, &(struct param_band){held.begin, held.count}, 1);
         if (units == 1)
-            snprintf(param->name, sizeof param->name, "wte");
+            snprintf(param.name, sizeof param.name, "wte");
         else
-            snprintf(param->name, sizeof param->name, "wte[%d:%d]", (int)first, (int)(first + rows));
+            snprintf(param.name, sizeof param.name, "wte[%d:%d]", (int)first, (int)(first + rows));
+        end_param(params, &param);
         first += rows;
     }
+}
+
+static bool is_cut(enum extent extent)
+{
+    return extent != ONE && extent != CHANNELS;
 }
 
 static void add_block(struct params *params, int layer)
 {
     const struct gpt2_config *config = &params->config;
+    bool parts = params->part.tensor_count > 1;
     int count;
     const struct block_tensor *tensor = block_of(&count, config);
     for (int i = 0; i < count; i++) {
-        struct param *param = add_param(params, params->first_block_unit + layer,
-            extent_of(tensor[i].rows, config), extent_of(tensor[i].cols, config), tensor[i].init);
-        param->layer = layer;
-        if (tensor[i].residual) param->std = (float)(0.02 / sqrt(2.0 * config->layers));
-        snprintf(param->name, sizeof param->name, "h.%d.%s", layer, tensor[i].name);
+        enum extent rows = tensor[i].rows, cols = tensor[i].cols;
+        struct param_band band[PARAM_BANDS_MOST];
+        struct param param = begin_param(params->first_block_unit + layer, extent_of(rows, config),
+            extent_of(cols, config), tensor[i].init);
+        if (parts && is_cut(rows)) hold_rows(&param, band, bands_of(band, rows, params));
+        if (parts && is_cut(cols) && bands_of(band, cols, params) == 1) hold_columns(&param, band);
+        param.layer = layer;
+        if (tensor[i].residual) param.std = (float)(0.02 / sqrt(2.0 * config->layers));
+        snprintf(param.name, sizeof param.name, "h.%d.%s", layer, tensor[i].name);
+        end_param(params, &param);
     }
 }
 
@@ -209,8 +287,9 @@ static void add_block(struct params *params, int layer)
 static void add_named(struct params *params, const char *name, int unit, size_t rows, size_t cols,
     enum param_init init)
 {
-    struct param *param = add_param(params, unit, rows, cols, init);
-    snprintf(param->name, sizeof param->name, "%s", name);
+    struct param param = begin_param(unit, rows, cols, init);
+    snprintf(param.name, sizeof param.name, "%s", name);
+    end_param(params, &param);
 }
 
 /* So many that a unit of them is at most as large as a block. */
@@ -223,21 +302,37 @@ static int embedding_units(const struct gpt2_config *config)
 
 enum status params_make(struct params *params, const struct gpt2_config *config)
 {
+    return params_make_part(params, config, &(struct params_part){0, 1, 0, 1});
+}
+
+static enum status open_tables(struct params *params, size_t params_most)
+{
+    size_t units = (size_t)params->unit_count;
+    params->unit_elements = calloc(units, sizeof *params->unit_elements);
+    params->whole_unit_elements = calloc(units, sizeof *params->whole_unit_elements);
+    params->param = calloc(params_most, sizeof *params->param);
+    if (params->unit_elements != NULL && params->whole_unit_elements != NULL && params->param != NULL)
+        return STATUS_OK;
+    params_free(params);
+    return FAIL(STATUS_SYSTEM, "no memory for a table of %zu parameter tensors", params_most);
+}
+
+enum status params_make_part(
+    struct params *params, const struct gpt2_config *config, const struct params_part *part)
+{
     *params = (struct params){0};
     TRY(gpt2_config_check(config));
+    assert(part->tensor_rank >= 0 && part->tensor_rank < part->tensor_count);
+    assert(part->stage >= 0 && part->stage < part->stage_count);
     params->config = *config;
+    params->part = *part;
     params->embedding_units = embedding_units(config);
     params->positions_unit = params->embedding_units;
     params->first_block_unit = params->positions_unit + 1;
     params->final_norm_unit = params->first_block_unit + config->layers;
     params->unit_count = params->final_norm_unit + 1;
     size_t params_most = (size_t)params->embedding_units + 3 + (size_t)config->layers * MOST_BLOCK_TENSORS;
-    params->unit_elements = calloc((size_t)params->unit_count, sizeof *params->unit_elements);
-    params->param = calloc(params_most, sizeof *params->param);
-    if (params->unit_elements == NULL || params->param == NULL) {
-        params_free(params);
-        return FAIL(STATUS_SYSTEM, "no memory for a table of %zu parameter tensors", params_most);
-    }
+    TRY(open_tables(params, params_most));
     add_embedding(params);
     size_t channels = (size_t)config->channels;
     bool llama = is_llama(config);
@@ -253,106 +348,7 @@ enum status params_make(struct params *params, const struct gpt2_config *config)
 void params_free(struct params *params)
 {
     free(params->unit_elements);
+    free(params->whole_unit_elements);
     free(params->param);
     *params = (struct params){0};
-}
-
-/* The output function of splitmix64: every bit of the result depends on every bit of x.
- * source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators". */
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-/* Word `counter` of the stream of `key`, as a number in (0, 1]. */
-static double uniform(uint64_t key, uint64_t counter)
-{
-    uint64_t word = mix(key + counter * 0x9e3779b97f4a7c15u);
-    return ((double)(word >> 11) + 1.0) * 0x1p-53;
-}
-
-/* Horner's rule: Σ coefficient[i]·xⁱ. */
-static inline double polynomial(const double *coefficient, int count, double x)
-{
-    double sum = 0.0;
-    for (int i = count - 1; i >= 0; i--) sum = sum * x + coefficient[i];
-    return sum;
-}
-
-/* ln u for u in (0, 1]: u = m·2ᵉ with m near 1, ln m = 2·atanh((m − 1)/(m + 1)). Within 1e-15 of ln u, relatively. */
-static double natural_log(double u)
-{
-    static const double atanh_series[11] = {
-        1.0, 1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11, 1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21};
-    int exponent;
-    double m = frexp(u, &exponent); /* exact; m in [½, 1) */
-    if (m < 0.70710678118654752) {
-        m *= 2.0;
-        exponent--;
-    }
-    double s = (m - 1.0) / (m + 1.0);
-    return 2.0 * s * polynomial(atanh_series, 11, s * s) + exponent * 0.69314718055994531;
-}
-
-/* cos and sin of 2πu, u in (0, 1]: the nearest quarter turn, and Taylor's series within an eighth of it. */
-static void turn(double *cosine, double *sine, double u)
-{
-    static const double cos_series[9] = {1.0, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800,
-        1.0 / 479001600, -1.0 / 87178291200, 1.0 / 20922789888000};
-    static const double sin_series[9] = {1.0, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800,
-        1.0 / 6227020800, -1.0 / 1307674368000, 1.0 / 355687428096000};
-    int quarter = (int)(4.0 * u + 0.5);
-    double angle = (4.0 * u - quarter) * 1.57079632679489662, square = angle * angle;
-    double c = polynomial(cos_series, 9, square), s = angle * polynomial(sin_series, 9, square);
-    const double cosines[4] = {c, -s, -c, s}, sines[4] = {s, c, -s, -c};
-    *cosine = cosines[quarter % 4];
-    *sine = sines[quarter % 4];
-}
-
-static void fill_normal(float *values, uint64_t key, uint64_t begin, size_t count, float std)
-{
-    for (uint64_t pair = begin / 2; 2 * pair < begin + count; pair++) {
-        double radius = sqrt(-2.0 * natural_log(uniform(key, 2 * pair + 1))), normal[2];
-        turn(&normal[0], &normal[1], uniform(key, 2 * pair + 2));
-        for (uint64_t half = 0; half < 2; half++) {
-            uint64_t element = 2 * pair + half;
-            if (element >= begin && element < begin + count)
-                values[element - begin] = (float)(radius * normal[half] * (double)std);
-        }
-    }
-}
-
-/* FNV-1a of the canonical name: up to a '[', which only blocks of wte have. */
-static uint64_t name_hash(const char *name)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (; *name != '\0' && *name != '['; name++) hash = (hash ^ (uint8_t)*name) * 0x100000001b3u;
-    return hash;
-}
-
-static void initialize_part(float *values, const struct param *param, size_t begin, size_t count, uint64_t seed)
-{
-    if (param->init == INIT_NORMAL) {
-        uint64_t key = mix(mix(seed + 0x9e3779b97f4a7c15u) ^ name_hash(param->name));
-        fill_normal(values, key, (uint64_t)param->first_row * param->cols + begin, count, param->std);
-        return;
-    }
-    float value = param->init == INIT_ONE ? 1.0f : 0.0f;
-    for (size_t i = 0; i < count; i++) values[i] = value;
-}
-
-void params_initialize(float *values, const struct params *params, int unit, size_t begin, size_t count,
-    uint64_t seed)
-{
-    assert(unit >= 0 && unit < params->unit_count && begin + count <= params->unit_elements[unit]);
-    for (int i = 0; i < params->param_count; i++) {
-        const struct param *param = &params->param[i];
-        size_t first = param->offset, last = param->offset + param->rows * param->cols;
-        if (param->unit != unit || first >= begin + count || last <= begin) continue;
-        if (first < begin) first = begin;
-        if (last > begin + count) last = begin + count;
-        initialize_part(values + (first - begin), param, first - param->offset, last - first, seed);
-    }
 }

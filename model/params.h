@@ -24,6 +24,21 @@
  * Rows of the embedding are cut into R blocks, each at most as large as a transformer block (or `vocab_block`
  * rows where that is set), sizes as even as possible, so that no unit is larger than a block for the sake of
  * the vocabulary.
+ *
+ * A table may be that of a part of the model: rank r of M that share every tensor, in stage s of P that share
+ * the blocks. Units have the same numbers in every part; of what a part does not hold a unit has 0 elements.
+ *
+ *   cut over M ranks   by              rank r has [n·r/M, n·(r+1)/M) of
+ *     wte rows         rows            the unit's rows
+ *     qkvw qkvb        rows            heads of keys and values, with the heads of queries that share them:
+ *                                      three bands of rows, of q, k and v
+ *     attprojw         columns         the same heads' columns
+ *     fcw fcb          rows            hidden columns; Llama's gates and values are two bands
+ *     fcprojw          columns         hidden columns
+ *     all others       not: every rank has them whole
+ *
+ *   held by stage s    blocks [L·s/P, L·(s+1)/P); rows of the embedding by the first and the last, positions by
+ *                      the first, the final norm by the last
  */
 #ifndef MODEL_PARAMS_H
 #define MODEL_PARAMS_H
@@ -93,37 +108,107 @@ MUST_CHECK enum status gpt2_config_check(const struct gpt2_config *config);
 
 enum param_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
 
+/* Which part of a model a table describes. */
+struct params_part {
+    int tensor_rank, tensor_count; /* r, M */
+    int stage, stage_count;        /* s, P */
+};
+
+enum param_cut { CUT_NONE, CUT_ROWS, CUT_COLS }; /* over tensor ranks */
+
+struct param_band {
+    size_t whole_row, rows; /* rows [whole_row, whole_row + rows) of the whole tensor */
+};
+#define PARAM_BANDS_MOST 3
+
 struct param {
     char name[32];    /* "wte", "h.3.qkvw", "lnfb"; blocks of wte are "wte[0:4096]", the only one "wte" */
     int unit;
     size_t offset;    /* in elements, from the unit's begin */
-    size_t rows, cols; /* a vector has cols 1 */
+    size_t rows, cols; /* held here: 0 rows where the unit is not. A vector has cols 1 */
+    size_t whole_rows, whole_cols, whole_offset; /* the same of the whole model */
+    enum param_cut cut;
+    int band_count; /* the held rows, one band after another */
+    struct param_band band[PARAM_BANDS_MOST];
+    size_t whole_col; /* the first one held */
     bool decays;      /* matrices do; vectors (norms, biases) do not */
     enum param_init init;
     float std;        /* INIT_NORMAL: 0.02; residual projections 0.02/√(2L) */
     int layer;        /* block number, or -1 */
-    size_t first_row; /* of a block of wte: its first row; else 0 */
+    size_t first_row; /* of a block of wte: its first row in the whole; else 0 */
 };
 
 struct params {
-    struct gpt2_config config;
+    struct gpt2_config config; /* of the whole model */
+    struct params_part part;
     int unit_count;
     int embedding_units;   /* R: units 0 … R−1 */
     int positions_unit;    /* = R */
     int first_block_unit;  /* = R + 1 */
     int final_norm_unit;   /* = R + 1 + L */
-    size_t *unit_elements; /* [unit_count] */
+    size_t *unit_elements;       /* [unit_count], held here */
+    size_t *whole_unit_elements; /* [unit_count] */
     int param_count;
-    struct param *param;   /* [param_count], by unit, then offset */
-    size_t elements;       /* Ψ */
+    struct param *param;   /* [param_count], by unit, then offset; those of units not held too */
+    size_t elements;       /* held here */
+    size_t whole_elements; /* Ψ */
 };
 
-/* Computes the table. Free with params_free(), which accepts a zeroed struct. */
+/* Computes the table of the whole model, or of a part of it. A tensor may be cut into uneven parts, or into
+ * empty ones. Free with params_free(), which accepts a zeroed struct. */
 MUST_CHECK enum status params_make(struct params *params, const struct gpt2_config *config);
+MUST_CHECK enum status params_make_part(
+    struct params *params, const struct gpt2_config *config, const struct params_part *part);
 void params_free(struct params *params);
 
+/* Share i of n of `total` equal things. */
+struct params_slice {
+    size_t begin, count;
+};
+static inline struct params_slice params_share(size_t total, int i, int n)
+{
+    size_t begin = total * (size_t)i / (size_t)n, end = total * (size_t)(i + 1) / (size_t)n;
+    struct params_slice slice = {begin, end - begin};
+    return slice;
+}
+
+/* What a tensor rank holds of heads, hidden columns or rows, and which blocks a stage does. */
+static inline struct params_slice params_slice(const struct params_part *part, size_t total)
+{
+    return params_share(total, part->tensor_rank, part->tensor_count);
+}
+static inline struct params_slice params_blocks(const struct params_part *part, int layers)
+{
+    return params_share((size_t)layers, part->stage, part->stage_count);
+}
+
+/* Of the parts that hold the same elements of this tensor, this is the one that stands for all: sums over
+ * parts then count every element of the model once, and files have it once. Tensors that are not cut are
+ * tensor rank 0's, rows of the embedding the first stage's. */
+bool params_stands_for(const struct params *params, const struct param *param);
+
+/* Elements of one tensor that follow each other both in this part and in the whole model. */
+struct params_run {
+    const struct param *param;
+    size_t begin, whole_begin; /* from the unit's begin: here, in the whole model */
+    size_t count;
+};
+
+/* Walks elements [begin, end) of a unit of this part, in order; in the whole model that is in order too.
+ *
+ *     struct params_walk walk = params_walk(params, unit, begin, end);
+ *     for (struct params_run run; params_next_run(&run, &walk);) …
+ */
+struct params_walk {
+    const struct params *params;
+    int unit, next_param;
+    size_t at, end;
+};
+struct params_walk params_walk(const struct params *params, int unit, size_t begin, size_t end);
+bool params_next_run(struct params_run *run, struct params_walk *walk);
+
 /* Starting values of elements [begin, begin + count) of one unit: a function of (seed, parameter's name,
- * element) alone, so that every rank and every sharding starts from the same bits. */
+ * element of the whole model) alone, so that every rank and every sharding starts from the same bits. */
 void params_initialize(float *values, const struct params *params, int unit, size_t begin, size_t count,
     uint64_t seed);
 
