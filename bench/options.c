@@ -92,6 +92,15 @@ int options_count(const char *text, const char *option, const struct options *op
     return (int)options_integer(text, option, 1, INT_MAX, options);
 }
 
+enum activation_keep options_activations(const char *text, const struct options *options)
+{
+    for (int keep = ACTIVATION_ALL; keep <= ACTIVATION_OFFLOADED; keep++)
+        if (strcmp(text, activation_keep_name((enum activation_keep)keep)) == 0)
+            return (enum activation_keep)keep;
+    options_refuse(options,
+        "--checkpoint-activations is \"%s\", expected none, full, partitioned or offload", text);
+}
+
 enum dtype options_training_dtype(const char *text, const char *option, const struct options *options)
 {
     enum dtype dtype;

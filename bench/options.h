@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "shard/activation.h"
 #include "verbs/dtype.h"
 
 #define OPTIONS_MOST_RANKS 4096  /* that can be started */
@@ -67,6 +68,9 @@ bool options_word(const char *text, const char *option, const char *first, const
 
 /* A number of things: from 1 on. */
 int options_count(const char *text, const char *option, const struct options *options);
+
+/* What --checkpoint-activations says. */
+enum activation_keep options_activations(const char *text, const struct options *options);
 
 /* A dtype that weights and gradients can have. */
 enum dtype options_training_dtype(const char *text, const char *option, const struct options *options);

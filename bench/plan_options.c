@@ -60,7 +60,7 @@ static error_t parse_stage(int key, char *text, struct plan_options *plan)
         return 0;
     case KEY_UNSHARDED_ACCUMULATION: train->unsharded_accumulation = true; return 0;
     case KEY_CHECKPOINT_ACTIVATIONS:
-        train->recompute = options_word(text, "--checkpoint-activations", "none", "full", common);
+        train->activations = options_activations(text, common);
         return 0;
     case KEY_BUCKET_BYTES:
         train->bucket_bytes = options_bytes(text, "--bucket-bytes", common);
@@ -123,7 +123,9 @@ static const struct argp_option own_options[] = {
     {"seq", KEY_SEQ, "N", 0, "tokens per sequence (as many as the model has positions)", 3},
     {"accumulate", KEY_ACCUMULATE, "N", 0, "micro-batches per step and rank (1)", 3},
     {"checkpoint-activations", KEY_CHECKPOINT_ACTIVATIONS, "WHAT", 0,
-        "none (the default), or full: keep only the input of each block", 3},
+        "none (the default), or full: keep only the input of each block; partitioned: a part of it "
+        "(P_a); offload: in host memory (P_a+cpu), beside the sum and --memory",
+        3},
     {"stage", KEY_STAGE, "N", 0, "ZeRO stage, 0 to 3 (all four, side by side)", 4},
     {"shard-group", KEY_SHARD_GROUP, "M", 0,
         "ranks that share one copy of what is sharded (all); divides --ranks", 4},

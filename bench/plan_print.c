@@ -225,6 +225,15 @@ static void print_fits(const struct table *table, uint64_t memory)
 
 /* ---- all of it ---- */
 
+static const char *activation_words(enum activation_keep keep)
+{
+    static const char *const words[] = {[ACTIVATION_ALL] = "kept",
+        [ACTIVATION_INPUT] = "checkpointed",
+        [ACTIVATION_PART] = "checkpointed in parts (P_a)",
+        [ACTIVATION_OFFLOADED] = "checkpointed in parts in host memory (P_a+cpu)"};
+    return words[keep];
+}
+
 static void print_run(const struct plan_column *column, const struct plan_options *options)
 {
     const struct train_config *train = &column->config.train;
@@ -236,7 +245,7 @@ static void print_run(const struct plan_column *column, const struct plan_option
     printf("# run    N = %d rank%s, sharded over %d; weights %s, gradients %s; activations %s\n",
         nranks, nranks == 1 ? "" : "s", train->shard_group > 0 ? train->shard_group : nranks,
         dtype_name(train->dtype), dtype_name(train->gradient_dtype),
-        train->recompute ? "checkpointed" : "kept");
+        activation_words(train->activations));
     printf("# step   A = %d micro-batch%s of %d x %d tokens a rank\n", train->accumulate,
         train->accumulate == 1 ? "" : "es", train->batch,
         train->seq > 0 ? train->seq : model->max_t);
@@ -270,7 +279,7 @@ static void json_run(
         nranks, column->stage, train->shard_group > 0 ? train->shard_group : nranks,
         dtype_name(train->dtype), dtype_name(train->gradient_dtype), train->batch,
         train->seq > 0 ? train->seq : model->max_t, train->accumulate,
-        train->recompute ? "full" : "none", train->offload_optimizer ? "optimizer" : "none");
+        activation_keep_name(train->activations), train->offload_optimizer ? "optimizer" : "none");
 }
 
 static void json_held(FILE *json, const struct forecast *forecast)

@@ -95,8 +95,7 @@ static error_t parse_stage(int key, char *text, struct train_options *train)
     case KEY_STAGE: config->stage = (int)options_integer(text, "--stage", 0, 3, common); return 0;
     case KEY_SHARD_GROUP: config->shard_group = options_count(text, "--shard-group", common); return 0;
     case KEY_CHECKPOINT_ACTIVATIONS:
-        config->recompute =
-            options_word(text, "--checkpoint-activations", "none", "full", common);
+        config->activations = options_activations(text, common);
         return 0;
     case KEY_GATHER:
         config->broadcast_gather = options_word(text, "--gather", "all_gather", "broadcast", common);
@@ -249,7 +248,9 @@ static const struct argp_option options[] = {
     {"offload", KEY_OFFLOAD, "WHAT", 0,
         "none (the default), or optimizer: master weights and moments in host memory, AdamW there", 5},
     {"checkpoint-activations", KEY_CHECKPOINT_ACTIVATIONS, "WHAT", 0,
-        "none (the default), or full: keep only the input of each block, compute the rest again", 5},
+        "none (the default), or full: keep only the input of each block, compute the rest again; "
+        "partitioned: a part of it on each rank of --tensor (P_a); offload: in host memory (P_a+cpu)",
+        5},
     {"bucket-bytes", KEY_BUCKET_BYTES, "BYTES", 0,
         "of gradient, that travel at once (4M); suffixes K, M, G", 5},
     {"no-overlap", KEY_NO_OVERLAP, NULL, 0, "wait for every operation where it starts", 5},

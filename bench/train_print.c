@@ -52,7 +52,12 @@ static void print_dtypes(const struct train_printer *printer)
         narrow ? " with a float32 master copy" : "", dtype_name(config->gradient_dtype));
     if (config->reduce_dtype != config->gradient_dtype)
         printf(", summed in %s", dtype_name(config->reduce_dtype));
-    printf("%s\n", config->recompute ? "; activations of blocks are computed again" : "");
+    if (activation_recomputes(config->activations))
+        printf("; activations of blocks are computed again");
+    if (activation_is_carried(config->activations))
+        printf(", from inputs kept in parts%s",
+            config->activations == ACTIVATION_OFFLOADED ? " in host memory" : "");
+    putchar('\n');
 }
 
 static void print_start(void *context, const struct train_start *start)

@@ -38,26 +38,30 @@ struct gpt2;
  * grad_ready(): g = round(float32(g) + part), to nearest even.
  *
  * recompute: activation checkpointing. Of each block only the input is kept, and backward computes
- * the rest again, with the same bits. */
+ * the rest again, with the same bits. carried: with recompute, hooks carry these inputs away
+ * (act_save): only predictions need to say so, gpt2_open() sees it. */
 struct gpt2_run {
     int batch, t; /* at most */
     enum dtype weights, gradients;
-    bool recompute;
+    bool recompute, carried;
     /* That operations are queued on: of the model's device, and outlives the model. Functions below
      * return when they have queued, unless they say otherwise, and a failure of an operation is
      * stream_synchronize()'s to report. NULL on the host, where all is done on return. */
     struct stream *stream;
 };
 
-/* Bytes that gpt2_open() holds, by memory tag, for one rank: hooks without local_slice and
- * act_save. (With act_save, recompute keeps no checkpoints, and one x more in activations: B·T·C
- * elements, rounded up to 64 bytes.) Allocates nothing, so it may be asked for models that fit
+/* Bytes that gpt2_open() holds, by memory tag, for one rank: hooks without local_slice. With
+ * recompute, carried inputs are no checkpoints, and cost one x more in activations: B·T·C elements,
+ * rounded up to 64 bytes. Allocates nothing, so it may be asked for models that fit
  * nowhere. run: valid for gpt2_open(). device: NULL: the host's numbers. */
 struct gpt2_memory {
     uint64_t activations, checkpoints, workspace;
 };
 struct gpt2_memory gpt2_memory(
     const struct params *params, const struct gpt2_run *run, struct device *device);
+
+/* The dtype that activations have: see gpt2_run. device: NULL: the host. */
+enum dtype gpt2_activation_dtype(const struct gpt2_run *run, struct device *device);
 
 /* Allocates what gpt2_memory() says. params, hooks' contexts and device must outlive the model;
  * hooks and run are copied. errors: INVALID (batch or t < 1, t > max_t, another dtype, enter

@@ -61,7 +61,7 @@ static inline struct head_rows gpt2_rows_of_unit(
 /* Hooks carry the inputs of blocks away, so that they need not stay here. */
 static inline bool gpt2_inputs_are_carried(const struct gpt2 *model)
 {
-    return model->run.recompute && model->hooks.act_save != NULL;
+    return model->run.recompute && model->run.carried;
 }
 
 /* Tokens and targets come from the host; where operations cannot read them, they are copied. */

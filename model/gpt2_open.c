@@ -164,6 +164,11 @@ struct gpt2_memory gpt2_memory(
     return gpt2_place(&model, run->batch, run->t);
 }
 
+enum dtype gpt2_activation_dtype(const struct gpt2_run *run, struct device *device)
+{
+    return model_ops_of(device)->compute(run->weights);
+}
+
 static bool is_held(enum dtype dtype)
 {
     return dtype == DTYPE_FLOAT32 || dtype == DTYPE_BFLOAT16 || dtype == DTYPE_FLOAT16;
@@ -220,6 +225,7 @@ enum status gpt2_open(struct gpt2 **model, const struct params *params,
     made->params = params;
     made->hooks = *hooks;
     made->run = *run;
+    made->run.carried = hooks->act_save != NULL;
     made->device = device;
     made->loss = &made->own_loss;
     enum status status;

@@ -89,13 +89,14 @@ enum memory_tag activation_tag(const struct activation_config *config)
 
 uint64_t activation_predict_bytes(const struct activation_config *config)
 {
+    if (!activation_is_carried(config->keep)) return 0;
     return (uint64_t)place_count(config) * place_bytes(config);
 }
 
 void activation_predict_sent(
     uint64_t sent[COLLECTIVE_COUNT], size_t elements, const struct activation_config *config)
 {
-    if (config->nranks == 1) return;
+    if (config->nranks == 1 || !activation_is_carried(config->keep)) return;
     size_t *counts = calloc((size_t)config->nranks, sizeof *counts);
     if (counts == NULL) abort(); /* a few bytes */
     for (int r = 0; r < config->nranks; r++) counts[r] = part_count(elements, r, config);
@@ -175,7 +176,7 @@ void activation_close(struct activation *store)
 
 uint64_t activation_wait_ns(const struct activation *store)
 {
-    return store->wait_ns;
+    return store == NULL ? 0 : store->wait_ns;
 }
 
 /* ---- order ---- */
@@ -211,7 +212,7 @@ static enum status settle(struct stream *stream, struct activation *store)
 
 enum status activation_synchronize(struct activation *store)
 {
-    if (store->copy == NULL) return STATUS_OK;
+    if (store == NULL || store->copy == NULL) return STATUS_OK;
     int64_t begin_ns = clock_ns();
     enum status status = stream_synchronize(store->copy, store->config.device);
     store->wait_ns += (uint64_t)(clock_ns() - begin_ns);
@@ -220,6 +221,7 @@ enum status activation_synchronize(struct activation *store)
 
 enum status activation_begin_forward(int pass, bool backward, struct activation *store)
 {
+    if (store == NULL) return STATUS_OK;
     assert(pass >= 0 && pass < store->config.pass_count);
     store->saving = pass;
     store->keeps = backward;
@@ -231,6 +233,7 @@ enum status activation_begin_forward(int pass, bool backward, struct activation 
 
 void activation_begin_backward(int pass, struct activation *store)
 {
+    if (store == NULL) return;
     assert(pass >= 0 && pass < store->config.pass_count);
     store->loading = pass;
     store->ahead = NO_BLOCK;

@@ -61,7 +61,10 @@ struct activation_config {
 
 struct activation;
 
-/* Everything that config names outlives the store. close accepts NULL, and waits for what the store
+/* Where no input is carried there is no store: the functions below but the hooks accept NULL, and do
+ * nothing then.
+ *
+ * Everything that config names outlives the store. close waits for what the store
  * has queued on a stream of its own; not for the ring's. errors: SYSTEM. Not collective. */
 MUST_CHECK enum status activation_open(
     struct activation **store, const struct activation_config *config);

@@ -46,6 +46,7 @@ struct tables {
     struct layout layout;
     struct stage_config stage; /* of rank 0 */
     struct gpt2_run run;
+    struct activation_config carries;
 };
 
 /* Every sum below fits 64 bits, and the tables fit a machine. Refuses generously. */
@@ -89,6 +90,7 @@ static enum status tables_make(struct tables *tables, const struct forecast_conf
     TRY(layout_make(&tables->layout, &tables->params, config->shard_group));
     tables->stage = train_stage_config(config, &tables->params, &tables->layout, given->nranks, 0);
     tables->run = train_gpt2_run(config);
+    tables->carries = train_activation_config(config, &tables->params, &tables->run, NULL);
     return STATUS_OK;
 }
 
@@ -104,10 +106,7 @@ static uint64_t predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct table
     const struct forecast_config *config)
 {
     struct gpt2_memory memory = gpt2_memory(&tables->params, &tables->run, NULL);
-    stage_predict_held(held, &tables->stage);
-    held[MEMORY_ACTIVATIONS] = memory.activations;
-    held[MEMORY_CHECKPOINTS] = memory.checkpoints;
-    held[MEMORY_WORKSPACE] = memory.workspace;
+    ledger_predict_held(held, &memory, &tables->carries, &tables->stage);
     held[MEMORY_COMMUNICATION] = config->communication_bytes;
     if (config->communication_bytes == 0)
         held[MEMORY_COMMUNICATION] =
@@ -194,7 +193,7 @@ static enum status predict_sent(struct forecast *forecast, struct tables *tables
     bool each = stage_keeps(stage).gradients == KEEP_SHARD;
     const struct ledger_events step = {
         .steps = 1, .trains = trains, .reductions = each ? trains : 1, .updates = 1};
-    ledger_predict(forecast->sent_bytes, &step, stage);
+    ledger_predict(forecast->sent_bytes, &step, &tables->carries, stage);
     forecast->volume = ledger_volume(&step, stage);
     forecast->sent_sum = sum_of(forecast->sent_bytes);
     TRY(predict_parts(forecast, tables));
@@ -271,6 +270,8 @@ enum status forecast_largest_batch(
     while (beyond - fits > 1) {
         int half = fits + (beyond - fits) / 2;
         tables.run.batch = tables.config.batch = half;
+        tables.carries =
+            train_activation_config(&tables.config, &tables.params, &tables.run, NULL);
         if (is_countable(&tables.config) && predict_held(held, &tables, config) <= memory)
             fits = half;
         else beyond = half;

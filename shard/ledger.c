@@ -48,7 +48,7 @@ static uint64_t predict_gather(size_t count, int nranks, int rank, const struct 
 }
 
 void ledger_predict(uint64_t sent[COLLECTIVE_COUNT], const struct ledger_events *events,
-    const struct stage_config *config)
+    const struct activation_config *carries, const struct stage_config *config)
 {
     const uint64_t times[MOMENT_COUNT] = {
         [MOMENT_FORWARD] = events->forwards,
@@ -57,9 +57,11 @@ void ledger_predict(uint64_t sent[COLLECTIVE_COUNT], const struct ledger_events 
         [MOMENT_UPDATE] = events->updates,
     };
     struct stage_prediction predicted;
+    uint64_t checkpoints[COLLECTIVE_COUNT] = {0};
     stage_predict(&predicted, config);
+    activation_predict_sent(checkpoints, carries->elements, carries);
     for (int c = 0; c < COLLECTIVE_COUNT; c++) {
-        sent[c] = 0;
+        sent[c] = events->trains * checkpoints[c];
         for (int moment = 0; moment < MOMENT_COUNT; moment++)
             sent[c] += times[moment] * predicted.sent_bytes[moment][c];
     }
@@ -84,34 +86,30 @@ static struct memory_account ledger_account(struct device *device)
     return account;
 }
 
-/* Tags that others than stage and model use too have no prediction. */
-static const uint64_t *predicted_held(
-    enum memory_tag tag, const struct stage_prediction *stage, const struct gpt2_memory *memory)
+void ledger_predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct gpt2_memory *memory,
+    const struct activation_config *carries, const struct stage_config *config)
 {
-    switch (tag) {
-    case MEMORY_ACTIVATIONS: return &memory->activations;
-    case MEMORY_CHECKPOINTS: return &memory->checkpoints;
-    case MEMORY_WORKSPACE: return &memory->workspace;
-    case MEMORY_COMMUNICATION: return NULL;
-    default: return &stage->held_bytes[tag];
-    }
+    stage_predict_held(held, config);
+    held[MEMORY_ACTIVATIONS] = memory->activations;
+    held[MEMORY_CHECKPOINTS] = memory->checkpoints;
+    held[MEMORY_WORKSPACE] = memory->workspace;
+    held[activation_tag(carries)] += activation_predict_bytes(carries);
 }
 
 void ledger_read(struct ledger *ledger, const struct ledger_events *events,
     const struct ledger_traffic *start, const struct gpt2_memory *memory,
-    const struct stage *stage)
+    const struct activation_config *carries, const struct stage *stage)
 {
     const struct stage_config *config = &stage->config;
     struct memory_account account = ledger_account(config->device);
     struct ledger_traffic now = ledger_traffic(stage);
-    struct stage_prediction predicted;
-    uint64_t sent[COLLECTIVE_COUNT];
-    stage_predict(&predicted, config);
-    ledger_predict(sent, events, config);
+    uint64_t held[MEMORY_TAG_COUNT], sent[COLLECTIVE_COUNT];
+    ledger_predict_held(held, memory, carries, config);
+    ledger_predict(sent, events, carries, config);
     *ledger = (struct ledger){.ok = true, .steps = events->steps};
     for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++)
         add_entry(ledger, memory_tag_name((enum memory_tag)tag), "_held", account.peak[tag],
-            predicted_held((enum memory_tag)tag, &predicted, memory));
+            tag == MEMORY_COMMUNICATION ? NULL : &held[tag]); /* the ring's to choose */
     for (int c = 0; c < COLLECTIVE_COUNT; c++) {
         const char *name = collective_name((enum collective)c);
         uint64_t measured = now.sent[c] - start->sent[c];
@@ -200,7 +198,8 @@ enum status ledger_agree(struct ledger *ledger, struct bootstrap *bootstrap)
 /* ---- one step ---- */
 
 void ledger_read_step(struct ledger_step *step, const struct ledger_events *before,
-    const struct ledger_events *now, const struct ledger_traffic *start, const struct stage *stage)
+    const struct ledger_events *now, const struct ledger_traffic *start,
+    const struct activation_config *carries, const struct stage *stage)
 {
     struct memory_account account = ledger_account(stage->config.device);
     struct ledger_traffic end = ledger_traffic(stage);
@@ -220,5 +219,5 @@ void ledger_read_step(struct ledger_step *step, const struct ledger_events *befo
         step->sent[c] = end.sent[c] - start->sent[c];
         step->received[c] = end.received[c] - start->received[c];
     }
-    ledger_predict(step->predicted_sent, &events, &stage->config);
+    ledger_predict(step->predicted_sent, &events, carries, &stage->config);
 }

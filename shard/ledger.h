@@ -12,6 +12,7 @@
 
 #include "model/gpt2.h"
 #include "ring/ring.h"
+#include "shard/activation.h"
 #include "shard/stage.h"
 #include "verbs/bootstrap.h"
 
@@ -72,15 +73,23 @@ struct ledger_traffic ledger_traffic(const struct stage *stage);
 
 /* The payload bytes that these events make this rank send, by collective. Pure. */
 void ledger_predict(uint64_t sent[COLLECTIVE_COUNT], const struct ledger_events *events,
-    const struct stage_config *config);
+    const struct activation_config *carries, const struct stage_config *config);
 
-/* start: ledger_traffic() before the first event. memory: what the model was opened with. device: the
- * stage's and the model's, used for nothing else that is tagged so. */
+/* The bytes that stage, model and store of checkpoints hold together, by tag, but for
+ * communication's: how many edges a rank opens is the ring's to choose. memory: what the model is
+ * opened with. Pure. */
+void ledger_predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct gpt2_memory *memory,
+    const struct activation_config *carries, const struct stage_config *config);
+
+/* start: ledger_traffic() before the first event. memory: what the model was opened with. carries:
+ * the store of checkpoints. device: the stage's and the model's, used for nothing else that is
+ * tagged so. */
 void ledger_read(struct ledger *ledger, const struct ledger_events *events,
     const struct ledger_traffic *start, const struct gpt2_memory *memory,
-    const struct stage *stage);
+    const struct activation_config *carries, const struct stage *stage);
 
-/* Compares the ranks: fills in what the ledger says of all of them. collective over the bootstrap. */
+/* Compares the ranks: fills in what the ledger says of all of them. collective over the bootstrap.
+ * */
 MUST_CHECK enum status ledger_agree(struct ledger *ledger, struct bootstrap *bootstrap);
 
 /* What the formulas say of these events. Pure. */
@@ -90,6 +99,6 @@ struct ledger_volume ledger_volume(
 /* From the state before a step (traffic, events) to now. */
 void ledger_read_step(struct ledger_step *step, const struct ledger_events *before,
     const struct ledger_events *now, const struct ledger_traffic *start,
-    const struct stage *stage);
+    const struct activation_config *carries, const struct stage *stage);
 
 #endif

@@ -66,7 +66,7 @@ enum status trainer_sample(struct trainer *trainer)
         int t = count < config->seq ? count : config->seq;
         double loss;
         size_t counted;
-        stage_begin_pass(trainer->stage, false, false);
+        TRY_GOTO(trainer_begin_pass(false, false, trainer));
         TRY_GOTO(gpt2_forward(&loss, &counted, tokens + count - t, NULL, 1, t, trainer->model));
         TRY_GOTO(gpt2_logits(logits, 0, t - 1, trainer->model));
         trainer->events.forwards++;

@@ -10,7 +10,7 @@
  * The loss is the mean over the valid tokens of the global batch: of all ranks and all
  * micro-batches of a step.
  * Invariants: I1 (all ranks hold the same weights), I3 (the same bits in all stages, and whatever
- * bucket_bytes, overlap, recompute, broadcast_gather and offload_optimizer), I4 (the ledger), I5.
+ * bucket_bytes, overlap, activations, broadcast_gather and offload_optimizer), I4 (the ledger), I5.
  */
 #ifndef SHARD_SHARD_H
 #define SHARD_SHARD_H
@@ -23,6 +23,7 @@
 #include "optim/adam.h"
 #include "optim/loss_scale.h"
 #include "ring/ring.h"
+#include "shard/activation.h"
 #include "shard/ledger.h"
 
 struct train_config {
@@ -53,7 +54,7 @@ struct train_config {
     enum dtype gradient_dtype; /* held, accumulated and sent: float32 or dtype */
     enum dtype reduce_dtype;   /* in which 16-bit gradients are summed on the way: float32 or theirs */
     struct loss_scale scale;   /* used with float16 gradients */
-    bool recompute;            /* activation checkpointing of whole blocks */
+    enum activation_keep activations; /* activation checkpointing: activation.h */
     bool unsharded_accumulation; /* stages 2, 3: gradients are kept whole until a step's last reduction */
     bool broadcast_gather;     /* stage 3: units are gathered by broadcasts of their owners */
     bool offload_optimizer;    /* master weights and moments in host memory, and AdamW there */

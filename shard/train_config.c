@@ -177,7 +177,24 @@ struct gpt2_run train_gpt2_run(const struct train_config *config)
         .t = config->seq,
         .weights = config->dtype,
         .gradients = config->gradient_dtype,
-        .recompute = config->recompute,
+        .recompute = activation_recomputes(config->activations),
+        .carried = activation_is_carried(config->activations),
+    };
+}
+
+struct activation_config train_activation_config(const struct train_config *config,
+    const struct params *params, const struct gpt2_run *run, struct device *device)
+{
+    return (struct activation_config){
+        .keep = config->activations,
+        .block_count = params->config.layers,
+        .pass_count = 1,
+        .elements = (size_t)run->batch * (size_t)run->t * (size_t)params->config.channels,
+        .dtype = gpt2_activation_dtype(run, device),
+        .nranks = 1,
+        .overlap = config->overlap,
+        .compute = run->stream,
+        .device = device,
     };
 }
 
@@ -195,6 +212,11 @@ static const char *architecture_word(double architecture)
 static double unless_default(int64_t value, int64_t otherwise)
 {
     return value == otherwise ? 0.0 : (double)value;
+}
+
+static const char *activations_word(double keep)
+{
+    return activation_keep_name((enum activation_keep)keep);
 }
 
 int train_values(
@@ -237,7 +259,7 @@ int train_values(
         {{"loss_scale_floor", config->scale.floor, NULL}, VALUE_BITS},
         {{"loss_scale_interval", (double)config->scale.growth_interval, NULL}, VALUE_BITS},
         {{"stage", config->stage, NULL}, VALUE_ORDER},
-        {{"recompute", config->recompute, NULL}, VALUE_ORDER},
+        {{"checkpoint_activations", config->activations, activations_word}, VALUE_ORDER},
         {{"unsharded_accumulation", config->unsharded_accumulation, NULL}, VALUE_ORDER},
         {{"broadcast_gather", config->broadcast_gather, NULL}, VALUE_ORDER},
         {{"offload_optimizer", config->offload_optimizer, NULL}, VALUE_ORDER},

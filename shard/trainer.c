@@ -57,6 +57,12 @@ static double sum_in_rank_order(const double *values, int nranks)
     return sum;
 }
 
+enum status trainer_begin_pass(bool backward, bool last, struct trainer *trainer)
+{
+    stage_begin_pass(trainer->stage, backward, last);
+    return activation_begin_forward(0, backward, trainer->activations);
+}
+
 /* Forward and backward of all micro-batches. *valid: targets of the global batch. Once the stream
  * has passed, trainer->gathered holds every rank's sum of losses. */
 static enum status run_batches(double *valid, struct trainer *trainer)
@@ -71,7 +77,7 @@ static enum status run_batches(double *valid, struct trainer *trainer)
     for (int a = 0; a < config->accumulate; a++) {
         size_t first = (size_t)a * batch_tokens(trainer), counted;
         double loss;
-        stage_begin_pass(stage, true, a == config->accumulate - 1);
+        TRY(trainer_begin_pass(true, a == config->accumulate - 1, trainer));
         TRY(gpt2_forward(NULL, &counted, trainer->inputs + first, trainer->targets + first,
             config->batch, config->seq, trainer->model));
         if (a == 0) {
@@ -79,12 +85,14 @@ static enum status run_batches(double *valid, struct trainer *trainer)
             *valid = sum_in_rank_order(gathered, trainer->nranks);
             scale = *valid > 0.0 ? (float)(trainer->scale.value / *valid) : 0.0f;
         }
+        activation_begin_backward(0, trainer->activations);
         TRY(gpt2_backward(scale, trainer->model));
         TRY(gpt2_loss(&loss, trainer->model)); /* the backward may still be running */
         loss_sum += loss;
         trainer->events.trains++;
         trainer->events.reductions += stage->reduce;
     }
+    TRY(activation_synchronize(trainer->activations));
     gathered[trainer->rank] = loss_sum;
     return stage_gather(gathered, 1, trainer->comm, stage);
 }
@@ -128,6 +136,12 @@ static enum status update(struct train_report *report, double scaled_norm, struc
     return STATUS_OK;
 }
 
+/* For how long this thread was blocked. */
+static uint64_t waited_ns(const struct trainer *trainer)
+{
+    return trainer->stage->wait_ns + activation_wait_ns(trainer->activations);
+}
+
 static enum status run_step(struct train_report *report, struct trainer *trainer)
 {
     const struct train_config *config = &trainer->config;
@@ -135,7 +149,7 @@ static enum status run_step(struct train_report *report, struct trainer *trainer
     const struct ledger_events events = trainer->events;
     const struct ledger_traffic traffic = ledger_traffic(trainer->stage);
     int64_t begin_ns = clock_ns();
-    uint64_t wait_ns = trainer->stage->wait_ns;
+    uint64_t wait_ns = waited_ns(trainer);
     double valid = 0.0, scaled_norm;
     *report = (struct train_report){.step = trainer->step + 1,
         .lr = schedule_lr(&schedule, trainer->adam_t),
@@ -150,10 +164,11 @@ static enum status run_step(struct train_report *report, struct trainer *trainer
     if (config->step_ledger) {
         TRY(stage_synchronize(trainer->stage));
         ledger_read_step(
-            &report->ledger, &events, &trainer->events, &traffic, trainer->stage);
+            &report->ledger, &events, &trainer->events, &traffic, &trainer->carries,
+            trainer->stage);
     }
     report->step_ms = (double)(clock_ns() - begin_ns) * 1e-6;
-    report->wait_ms = (double)(trainer->stage->wait_ns - wait_ns) * 1e-6;
+    report->wait_ms = (double)(waited_ns(trainer) - wait_ns) * 1e-6;
     double tokens =
         (double)config->accumulate * (double)batch_tokens(trainer) * (double)trainer->nranks;
     report->tokens_per_s = tokens / report->step_ms * 1e3;
@@ -161,17 +176,6 @@ static enum status run_step(struct train_report *report, struct trainer *trainer
 }
 
 /* ---- the loop ---- */
-
-static void predict_held(uint64_t held_bytes[MEMORY_TAG_COUNT], const struct trainer *trainer)
-{
-    struct stage_prediction stage;
-    struct gpt2_memory memory = gpt2_memory(&trainer->params, &trainer->run, trainer->device);
-    stage_predict(&stage, &trainer->stage->config);
-    memcpy(held_bytes, stage.held_bytes, sizeof stage.held_bytes);
-    held_bytes[MEMORY_ACTIVATIONS] = memory.activations;
-    held_bytes[MEMORY_CHECKPOINTS] = memory.checkpoints;
-    held_bytes[MEMORY_WORKSPACE] = memory.workspace;
-}
 
 static void tell_start(const struct trainer *trainer)
 {
@@ -191,7 +195,9 @@ static void tell_start(const struct trainer *trainer)
         .train_tokens = tokens_count(trainer->tokens, SPLIT_TRAIN),
         .validation_tokens = tokens_count(trainer->tokens, SPLIT_VALIDATION),
     };
-    predict_held(start.held_bytes, trainer);
+    struct gpt2_memory memory = gpt2_memory(&trainer->params, &trainer->run, trainer->device);
+    ledger_predict_held(
+        start.held_bytes, &memory, &trainer->carries, &trainer->stage->config);
     trainer->observer->start(trainer->observer->context, &start);
 }
 
@@ -237,7 +243,8 @@ static enum status run(struct trainer *trainer)
     struct ledger ledger;
     struct gpt2_memory memory = gpt2_memory(&trainer->params, &trainer->run, trainer->device);
     TRY(stage_synchronize(trainer->stage));
-    ledger_read(&ledger, &trainer->events, &trainer->start, &memory, trainer->stage);
+    ledger_read(&ledger, &trainer->events, &trainer->start, &memory, &trainer->carries,
+        trainer->stage);
     TRY(ledger_agree(&ledger, trainer->bootstrap));
     if (trainer->observer->ledger != NULL)
         trainer->observer->ledger(trainer->observer->context, &ledger);

@@ -24,6 +24,8 @@ struct trainer {
     struct layout layout; /* of a shard group */
     struct stage *stage;
     struct gpt2_run run;
+    struct activation_config carries;
+    struct activation *activations; /* NULL where the model keeps them */
     struct gpt2 *model;
     int32_t *inputs, *targets; /* (accumulate, batch, seq) of the step in hand */
     double *gathered;          /* [2·nranks] */
@@ -41,6 +43,9 @@ struct trainer {
 MUST_CHECK enum status trainer_open(struct trainer *trainer);
 void trainer_close(struct trainer *trainer);
 
+/* trainer.c: before a forward, which its backward follows if `backward`; last: the step's. */
+MUST_CHECK enum status trainer_begin_pass(bool backward, bool last, struct trainer *trainer);
+
 /* True where float16 gradients make the dynamic loss scale necessary. */
 bool train_config_scales(const struct train_config *config);
 
@@ -52,6 +57,9 @@ MUST_CHECK enum status train_config_group(struct train_config *config, int nrank
 struct stage_config train_stage_config(const struct train_config *config,
     const struct params *params, const struct layout *layout, int nranks, int rank);
 struct gpt2_run train_gpt2_run(const struct train_config *config);
+/* The store of that run's checkpoints. device: NULL: the host. */
+struct activation_config train_activation_config(const struct train_config *config,
+    const struct params *params, const struct gpt2_run *run, struct device *device);
 
 /* Every number of the configuration that must agree on all ranks; those marked decide the bits of a
  * run. */

@@ -35,6 +35,19 @@ static struct stage_config stage_config_of(const struct trainer *trainer)
     return stage;
 }
 
+/* Where inputs of blocks are carried: by whom. */
+static enum status open_activations(struct model_hooks *hooks, struct trainer *trainer)
+{
+    trainer->carries = train_activation_config(
+        &trainer->config, &trainer->params, &trainer->run, trainer->device);
+    if (!activation_is_carried(trainer->carries.keep)) return STATUS_OK;
+    TRY(activation_open(&trainer->activations, &trainer->carries));
+    hooks->activations = trainer->activations;
+    hooks->act_save = activation_save;
+    hooks->act_load = activation_load;
+    return STATUS_OK;
+}
+
 /* What this rank can do alone. */
 static enum status open_own(struct trainer *trainer)
 {
@@ -44,9 +57,10 @@ static enum status open_own(struct trainer *trainer)
     TRY(layout_make(&trainer->layout, &trainer->params, config->shard_group));
     struct stage_config stage = stage_config_of(trainer);
     TRY(stage_open(&trainer->stage, &stage));
-    struct model_hooks hooks = stage_hooks(trainer->stage);
     trainer->run = train_gpt2_run(config);
     trainer->run.stream = trainer->stage->compute;
+    struct model_hooks hooks = stage_hooks(trainer->stage);
+    TRY(open_activations(&hooks, trainer));
     TRY(gpt2_open(&trainer->model, &trainer->params, &hooks, &trainer->run, trainer->device));
     size_t tokens = (size_t)config->accumulate * (size_t)config->batch * (size_t)config->seq;
     trainer->inputs = calloc(tokens, sizeof *trainer->inputs);
@@ -105,6 +119,7 @@ enum status trainer_open(struct trainer *trainer)
 void trainer_close(struct trainer *trainer)
 {
     gpt2_close(trainer->model);
+    activation_close(trainer->activations);
     stage_close(trainer->stage);
     ring_comm_close(trainer->replicas);
     ring_comm_close(trainer->group);

@@ -14,7 +14,7 @@ enum status trainer_validate(double *loss, size_t batches, struct trainer *train
         size_t index = i * all / batches, counted; /* spread over the split */
         double sum;
         tokens_validation_batch(trainer->inputs, trainer->targets, index, trainer->tokens);
-        stage_begin_pass(trainer->stage, false, false);
+        TRY(trainer_begin_pass(false, false, trainer));
         TRY(gpt2_forward(&sum, &counted, trainer->inputs, trainer->targets, config->batch,
             config->seq, trainer->model));
         trainer->events.forwards++;

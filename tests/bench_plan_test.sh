@@ -95,7 +95,7 @@ refused "heads is 3" plan --heads 3
 refused "seq is 129, expected at most 128" plan --seq 129
 refused '--dtype is "int8", expected float32, bfloat16 or float16' plan --dtype int8
 refused "gradient dtype" plan --gradient-dtype bfloat16
-refused '--checkpoint-activations is "some", expected none or full' plan --checkpoint-activations some
+refused '--checkpoint-activations is "some", expected none, full, partitioned or offload' plan --checkpoint-activations some
 refused '--memory is "lots", expected bytes' plan --memory lots
 refused "--memory is 0" plan --memory 0
 refused "stage 1" plan --stage 1 --unsharded-accumulation

@@ -95,10 +95,13 @@ static void test_account(const struct gpt2_config *config, struct gpt2_run run, 
     CHECK_OK(gpt2_forward(&loss, &valid, tokens, NULL, 1, 1, model));
     CHECK_OK(gpt2_logits(logits, 0, 0, model));
     struct memory_account account = memory_account_read(device);
+    struct gpt2_memory kept = gpt2_memory(&lender.params, &run, device);
+    run.carried = carried;
     struct gpt2_memory expected = gpt2_memory(&lender.params, &run, device);
-    if (carried && run.recompute) {
-        expected.checkpoints = 0;
-        expected.activations += (rows * (size_t)config->channels + 15) / 16 * 16 * sizeof(float);
+    if (carried && run.recompute) { /* one x more, and no checkpoints */
+        CHECK(expected.checkpoints == 0);
+        CHECK(expected.activations - kept.activations ==
+              (rows * (size_t)config->channels + 15) / 16 * 16 * sizeof(float));
     }
     check_account(&account, expected, config);
     check_wide_unit(expected, &lender.params, run);
@@ -125,8 +128,11 @@ static void test_accounts(void)
     for (size_t c = 0; c < sizeof configs / sizeof *configs; c++)
         for (int choice = 0; choice < 3 * 3 * 2 * 2; choice++)
             for (int batch = 1; batch <= 3; batch += 2) {
-                struct gpt2_run run = {batch, configs[c].max_t - (batch == 3), dtypes[choice % 3],
-                    dtypes[choice / 3 % 3], choice / 9 % 2, NULL};
+                struct gpt2_run run = {.batch = batch,
+                    .t = configs[c].max_t - (batch == 3),
+                    .weights = dtypes[choice % 3],
+                    .gradients = dtypes[choice / 3 % 3],
+                    .recompute = choice / 9 % 2};
                 test_account(&configs[c], run, choice / 18);
             }
 }
@@ -135,7 +141,11 @@ static void test_growth_with_depth(void)
 {
     struct gpt2_config config = {
         .max_t = 32, .vocab = 300, .layers = 2, .heads = 2, .channels = 24};
-    struct gpt2_run run = {2, 20, DTYPE_BFLOAT16, DTYPE_BFLOAT16, true, NULL};
+    struct gpt2_run run = {.batch = 2,
+        .t = 20,
+        .weights = DTYPE_BFLOAT16,
+        .gradients = DTYPE_BFLOAT16,
+        .recompute = true};
     const size_t x_bytes = 2 * 20 * 24 * sizeof(float);
     struct gpt2_memory two = memory_of(config, run);
     config.layers = 20;
@@ -162,7 +172,11 @@ static void test_growth_with_vocabulary(void)
 {
     struct gpt2_config config = {
         .max_t = 1024, .vocab = 1000, .layers = 2, .heads = 4, .channels = 64};
-    struct gpt2_run run = {8, 1024, DTYPE_FLOAT32, DTYPE_FLOAT32, true, NULL};
+    struct gpt2_run run = {.batch = 8,
+        .t = 1024,
+        .weights = DTYPE_FLOAT32,
+        .gradients = DTYPE_FLOAT32,
+        .recompute = true};
     struct gpt2_memory small = memory_of(config, run);
     const size_t rows = 8 * 1024, most = (16 << 20) + 64 * (12 * 64 + 13) * sizeof(float);
     const int vocabs[] = {5000, 50257, 500000, 5000000};
@@ -182,7 +196,11 @@ static void test_models_that_fit_nowhere(void)
 {
     struct gpt2_config config = {
         .max_t = 1024, .vocab = 50257, .layers = 125, .heads = 64, .channels = 8192};
-    struct gpt2_run run = {32, 1024, DTYPE_FLOAT16, DTYPE_FLOAT16, true, NULL};
+    struct gpt2_run run = {.batch = 32,
+        .t = 1024,
+        .weights = DTYPE_FLOAT16,
+        .gradients = DTYPE_FLOAT16,
+        .recompute = true};
     struct gpt2_memory memory = memory_of(config, run);
     CHECK(memory.checkpoints == 125ull * 32 * 1024 * 8192 * 4);
     CHECK(memory.workspace >

@@ -138,7 +138,11 @@ static struct outcome run_steps(struct gpt2_run run, struct narrow_host *host, i
 
 static struct gpt2_run run_of(enum dtype weights, enum dtype gradients, bool recompute)
 {
-    return (struct gpt2_run){BATCH, T, weights, gradients, recompute, NULL};
+    return (struct gpt2_run){.batch = BATCH,
+        .t = T,
+        .weights = weights,
+        .gradients = gradients,
+        .recompute = recompute};
 }
 
 static void test_against_oracle(

@@ -86,7 +86,7 @@ static void test_equals_the_ledger(void)
             check_run(&plain, ranks[i], "float32");
             struct train_config config = plain;
             config.dtype = config.gradient_dtype = config.reduce_dtype = DTYPE_BFLOAT16;
-            config.recompute = true;
+            config.activations = ACTIVATION_INPUT;
             check_run(&config, ranks[i], "bfloat16, recomputed");
             config = plain;
             config.dtype = DTYPE_BFLOAT16;
@@ -163,7 +163,7 @@ static void check_depth(int stage, bool half, bool recompute)
 {
     struct train_config config = sized_config(2, 80);
     config.stage = stage;
-    config.recompute = recompute;
+    config.activations = recompute ? ACTIVATION_INPUT : ACTIVATION_ALL;
     if (half) config.dtype = config.gradient_dtype = config.reduce_dtype = DTYPE_BFLOAT16;
     struct forecast shallow = forecast_of(&config, 8);
     config.model.layers = 200;

@@ -20,7 +20,7 @@ static struct train_config arena_config(int stage, int layers)
         .vocab_block = 128};
     config.stage = stage;
     config.batch = 1;
-    config.recompute = true; /* so that activations are few beside weights, as in the paper */
+    config.activations = ACTIVATION_INPUT; /* so that activations are few beside weights, as in the paper */
     config.stop_at = 1;
     return config;
 }

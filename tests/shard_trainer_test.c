@@ -141,7 +141,10 @@ static double oracle_train(double *loss, double *norm, const struct train_config
         params_initialize(oracle.weights + unit_begin(&oracle.params, u), &oracle.params, u, 0,
             oracle.params.unit_elements[u], config->seed);
     CHECK_OK(device_open(&device, "host"));
-    const struct gpt2_run run = {data.batch, data.t, DTYPE_FLOAT32, DTYPE_FLOAT32, false, NULL};
+    const struct gpt2_run run = {.batch = data.batch,
+        .t = data.t,
+        .weights = DTYPE_FLOAT32,
+        .gradients = DTYPE_FLOAT32};
     CHECK_OK(gpt2_open(&model, &oracle.params, &hooks, &run, device));
     CHECK_OK(tokens_open(&tokens, &data));
     for (int step = 0; step < (int)config->steps; step++) {

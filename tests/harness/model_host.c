@@ -34,7 +34,8 @@ void model_host_free(struct model_host *host)
 
 struct gpt2_run model_host_run(int batch, int t)
 {
-    return (struct gpt2_run){batch, t, DTYPE_FLOAT32, DTYPE_FLOAT32, false, NULL};
+    return (struct gpt2_run){
+        .batch = batch, .t = t, .weights = DTYPE_FLOAT32, .gradients = DTYPE_FLOAT32};
 }
 
 static enum status lend(void *context, struct unit_view *view, int unit, enum unit_use use)
