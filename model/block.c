@@ -26,8 +26,8 @@ static struct block_tensors cut_tensors(
     struct block_tensors tensors;
     tensors.ln1w = cut(cutter, channels, dtype);
     tensors.ln1b = cut(cutter, channels, dtype);
-    tensors.qkvw = cut(cutter, 3 * width * channels, dtype);
-    tensors.qkvb = cut(cutter, 3 * width, dtype);
+    tensors.qkvw = cut(cutter, shape->qkv_cols * channels, dtype);
+    tensors.qkvb = cut(cutter, shape->qkv_cols, dtype);
     tensors.attprojw = cut(cutter, channels * width, dtype);
     tensors.attprojb = cut(cutter, channels, dtype);
     tensors.ln2w = cut(cutter, channels, dtype);
@@ -60,7 +60,7 @@ static struct block_activations cut_activations(
     acts.ln1 = cut(cutter, rows * channels, compute);
     acts.mean1 = cut(cutter, rows, DTYPE_FLOAT32);
     acts.rstd1 = cut(cutter, rows, DTYPE_FLOAT32);
-    acts.qkv = cut(cutter, rows * 3 * shape->width, compute);
+    acts.qkv = cut(cutter, rows * shape->qkv_cols, compute);
     acts.att = cut(cutter, rows * shape->width, compute);
     acts.lse = cut(cutter, rows * shape->heads, DTYPE_FLOAT32);
     acts.x2 = cut(cutter, rows * channels, compute);
@@ -111,9 +111,9 @@ enum status block_recompute(const struct block_activations *acts,
 
     ops->layernorm_forward(
         a->ln1, a->mean1, a->rstd1, a->x, w->ln1w, w->ln1b, rows, channels, context);
-    ops->linear_forward(a->qkv, NULL, a->ln1, w->qkvw, w->qkvb, rows, channels, 3 * width, context);
-    ops->attention_forward(a->att, a->lse, work->scores, a->qkv, shape->batch, shape->t,
-        shape->heads, shape->head_cols, context);
+    ops->linear_forward(
+        a->qkv, NULL, a->ln1, w->qkvw, w->qkvb, rows, channels, shape->qkv_cols, context);
+    ops->attention_forward(a->att, a->lse, work->scores, a->qkv, block_attention(shape), context);
     ops->linear_forward(a->x2, NULL, a->att, w->attprojw, NULL, rows, width, channels, context);
     TRY(sum_rows(a->x2, shape, context, hooks));
     ops->bias_residual_add(a->x2, a->x, w->attprojb, rows, channels, context);
@@ -149,7 +149,7 @@ enum status block_backward(void *d_x, const struct block_tensors *gradients,
            hidden = shape->hidden;
     const struct block_activations *a = acts;
     const struct block_tensors *w = weights, *d = gradients;
-    void *d_fc = work->wide, *d_qkv = work->wide;       /* (rows, hidden), (rows, 3, width) */
+    void *d_fc = work->wide, *d_qkv = work->wide;       /* (rows, hidden), (rows, qkv_cols) */
     void *d_norm = work->narrow, *d_att = work->narrow; /* (rows, C), (rows, width) */
 
     ops->linear_backward(d_fc, d->fcprojw, d->fcprojb, d_x, a->gelu, a->fc, w->fcprojw, rows,
@@ -162,10 +162,10 @@ enum status block_backward(void *d_x, const struct block_tensors *gradients,
 
     ops->linear_backward(d_att, d->attprojw, d->attprojb, d_x, a->att, NULL, w->attprojw, rows,
         width, channels, context);
-    ops->attention_backward(d_qkv, work->scores, d_att, a->qkv, a->att, a->lse, shape->batch,
-        shape->t, shape->heads, shape->head_cols, context);
-    ops->linear_backward(
-        d_norm, d->qkvw, d->qkvb, d_qkv, a->ln1, NULL, w->qkvw, rows, channels, 3 * width, context);
+    ops->attention_backward(
+        d_qkv, work->scores, d_att, a->qkv, a->att, a->lse, block_attention(shape), context);
+    ops->linear_backward(d_norm, d->qkvw, d->qkvb, d_qkv, a->ln1, NULL, w->qkvw, rows, channels,
+        shape->qkv_cols, context);
     TRY(sum_rows(d_norm, shape, context, hooks));
     ops->layernorm_backward(
         d_x, d->ln1w, d->ln1b, d_norm, a->x, a->mean1, a->rstd1, w->ln1w, rows, channels, context);

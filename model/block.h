@@ -5,8 +5,8 @@
  * weights alone, so a block can be run again from its kept input, into activations that blocks
  * share: activation checkpointing.
  *
- * Widths are those held here: width = heads · head_cols of C, hidden of 4C. With one rank they are
- * C and 4C.
+ * Widths are those held here: width = heads · head_cols of C, qkv_cols = (heads + 2·kv_heads) ·
+ * head_cols, hidden of H. Heads that share keys and values are held together.
  */
 #ifndef MODEL_BLOCK_H
 #define MODEL_BLOCK_H
@@ -19,8 +19,14 @@
 struct block_shape {
     size_t batch, t, rows; /* rows = batch · t */
     size_t channels;
-    size_t heads, head_cols, width, hidden; /* held here */
+    size_t heads, kv_heads, head_cols, width, qkv_cols, hidden; /* held here */
 };
+
+static inline struct attention_size block_attention(const struct block_shape *shape)
+{
+    return (struct attention_size){
+        shape->batch, shape->t, shape->heads, shape->kv_heads, shape->head_cols};
+}
 
 /* The block's tensors in a unit, in the order of params.h: weights, of compute dtype, or gradients
  * of the same shapes, float32. */
@@ -34,7 +40,7 @@ struct block_activations {
     void *x;              /* (rows, C): the input, which lies elsewhere */
     void *ln1;            /* (rows, C) */
     float *mean1, *rstd1; /* (rows), (rows) */
-    void *qkv;            /* (rows, 3, heads, head_cols) */
+    void *qkv;            /* (rows, qkv_cols) */
     void *att;            /* (rows, width) */
     float *lse;           /* (batch, heads, t) */
     void *x2;             /* (rows, C): after attention */
@@ -46,7 +52,7 @@ struct block_activations {
 /* Shared by all blocks. */
 struct block_workspace {
     void *narrow; /* (rows, max(C, width)) */
-    void *wide;   /* (rows, max(hidden, 3·width)) */
+    void *wide;   /* (rows, max(hidden, qkv_cols)) */
     void *scores; /* attention_scratch_bytes() */
 };
 

@@ -41,10 +41,13 @@ static void set_shape(struct gpt2 *model, int batch, int t)
     shape->t = (size_t)t;
     shape->rows = shape->batch * shape->t;
     shape->channels = (size_t)config->channels;
-    shape->heads = tensor_slice(&model->hooks, (size_t)config->heads).count;
+    size_t kv_heads = (size_t)gpt2_kv_heads(config);
+    shape->kv_heads = tensor_slice(&model->hooks, kv_heads).count;
+    shape->heads = shape->kv_heads * ((size_t)config->heads / kv_heads);
     shape->head_cols = shape->channels / (size_t)config->heads;
     shape->width = shape->heads * shape->head_cols;
-    shape->hidden = tensor_slice(&model->hooks, 4 * shape->channels).count;
+    shape->qkv_cols = (shape->heads + 2 * shape->kv_heads) * shape->head_cols;
+    shape->hidden = tensor_slice(&model->hooks, (size_t)gpt2_hidden(config)).count;
 }
 
 /* Elements of the largest unit, as it is held here. */
@@ -101,7 +104,7 @@ static size_t other_scratch(const struct gpt2 *model)
 {
     const struct block_shape *shape = &model->shape;
     struct ops_limits limits = {.rows = shape->rows,
-        .cols = larger(shape->channels, larger(shape->hidden, 3 * shape->width)),
+        .cols = larger(shape->channels, larger(shape->hidden, shape->qkv_cols)),
         .positions = shape->t};
     for (int u = 0; u < model->params->embedding_units; u++)
         limits.weight_rows = larger(limits.weight_rows, gpt2_rows_of_unit(model, u, NULL).count);
@@ -126,10 +129,9 @@ static size_t place_workspace(struct gpt2 *model)
     model->work.narrow = take(base, &used, rows * larger(channels, shape->width), compute);
     size_t head_used =
         used; /* the head's logits lie where blocks have theirs, which is later in backward */
-    size_t wide = rows * larger(shape->hidden, 3 * shape->width);
+    size_t wide = rows * larger(shape->hidden, shape->qkv_cols);
     model->work.wide = take(base, &used, wide, compute);
-    size_t scores = context->ops->attention_scratch_bytes(
-        shape->batch, shape->t, shape->heads, shape->head_cols, compute);
+    size_t scores = context->ops->attention_scratch_bytes(block_attention(shape), compute);
     model->work.scores = take(base, &used, scores, DTYPE_UINT8);
     model->logits = take(base, &head_used, largest_logits(model), DTYPE_UINT8);
     return larger(used, head_used);

@@ -50,14 +50,15 @@ struct ops_context {
     struct device *device;
     struct stream *stream; /* that operations are queued on; NULL where !ops->queued */
     enum dtype compute;
-    void *scratch; /* scratch_bytes(), aligned as an allocation: for operations that are given none */
+    void *
+        scratch; /* scratch_bytes(), aligned as an allocation: for operations that are given none */
     void *inside; /* what open() made: handles of libraries */
 };
 
 /* The largest that a context's operations are given. */
 struct ops_limits {
     size_t rows;        /* B·T */
-    size_t cols;        /* the widest row: of hidden, of 3·width, of C */
+    size_t cols;        /* the widest row: of fc, of qkv, of C */
     size_t weight_rows; /* of one block of the embedding */
     size_t positions;   /* T */
 };
@@ -66,6 +67,12 @@ struct ops_limits {
 struct head_rows {
     size_t first_row, count; /* ids first_row … first_row + count − 1 */
     const void *weight;      /* (count, cols) */
+};
+
+/* Attention of some sequences: heads of queries, of which heads / kv_heads neighbours share a head
+ * of keys and values. A row of qkv is (heads + 2·kv_heads, head_cols): queries, keys, values. */
+struct attention_size {
+    size_t batch, t, heads, kv_heads, head_cols;
 };
 
 struct model_ops {
@@ -79,8 +86,7 @@ struct model_ops {
      * fit nowhere. Attention's and the head's are pointed at by the caller, and lie where other
      * activations' gradients lie before and after. */
     size_t (*scratch_bytes)(const struct ops_limits *limits, enum dtype compute);
-    size_t (*attention_scratch_bytes)(
-        size_t batch, size_t t, size_t heads, size_t head_cols, enum dtype compute);
+    size_t (*attention_scratch_bytes)(struct attention_size size, enum dtype compute);
     /* At least count floats. Grows with count, and with rows up to a constant only. */
     size_t (*head_scratch_bytes)(size_t count, size_t rows, size_t cols, enum dtype compute);
 
@@ -118,14 +124,14 @@ struct model_ops {
         const struct ops_context *context);
 
     /* d_in (rows, in_cols) = d_out · weight; d_weight (out_cols, in_cols) += d_outᵀ · in; d_bias
-     * (out_cols) += Σ over rows of d_out. d_out (rows, out_cols), in (rows, in_cols), weight
+     * (out_cols), or NULL for none, += Σ over rows of d_out. d_out (rows, out_cols), in (rows, in_cols), weight
      * (out_cols, in_cols). gelu_in NULL, or (rows, in_cols) where in = gelu(gelu_in): d_in is then
      * the gradient of gelu_in, d_in = (d_out · weight) ∘ gelu′(gelu_in). */
     void (*linear_backward)(void *d_in, float *d_weight, float *d_bias, const void *d_out,
         const void *in, const void *gelu_in, const void *weight, size_t rows, size_t in_cols,
         size_t out_cols, const struct ops_context *context);
 
-    /* x (rows, cols) += residual (rows, cols) + bias (cols). */
+    /* x (rows, cols) += residual (rows, cols) + bias (cols), or NULL for none. */
     void (*bias_residual_add)(void *x, const void *residual, const void *bias, size_t rows,
         size_t cols, const struct ops_context *context);
 
@@ -142,6 +148,25 @@ struct model_ops {
     void (*layernorm_backward)(void *d_in, float *d_weight, float *d_bias, const void *d_out,
         const void *in, const float *mean, const float *rstd, const void *weight, size_t rows,
         size_t cols, const struct ops_context *context);
+
+    /* ---- RMS norm ---- */
+
+    /* Over each row: out = in · rstd · weight, rstd = 1/√(average of in² + 1e-5). Shapes as layer
+     * norm's. */
+    void (*rmsnorm_forward)(void *out, float *rstd, const void *in, const void *weight, size_t rows,
+        size_t cols, const struct ops_context *context);
+    void (*rmsnorm_backward)(void *d_in, float *d_weight, const void *d_out, const void *in,
+        const float *rstd, const void *weight, size_t rows, size_t cols,
+        const struct ops_context *context);
+
+    /* ---- SwiGLU ---- */
+
+    /* in (rows, 2, cols): gates, then values; out (rows, cols) = silu(gate) ∘ value, silu(x) =
+     * x / (1 + exp(−x)). Backward: d_in (rows, 2, cols) =, d_out (rows, cols). */
+    void (*swiglu_forward)(
+        void *out, const void *in, size_t rows, size_t cols, const struct ops_context *context);
+    void (*swiglu_backward)(void *d_in, const void *d_out, const void *in, size_t rows, size_t cols,
+        const struct ops_context *context);
 
     /* ---- the input: embedding, by blocks of the table, and positions ---- */
 
@@ -162,18 +187,27 @@ struct model_ops {
     void (*positions_backward)(float *d_table, const void *d_x, size_t batch, size_t t, size_t cols,
         const struct ops_context *context);
 
-    /* ---- attention ---- */
+    /* ---- attention; width = heads · head_cols ---- */
 
-    /* Causal attention of `heads` heads of head_cols columns; width = heads · head_cols. qkv
-     * (batch, t, 3, heads, head_cols); out (batch, t, width) = softmax(q kᵀ / √head_cols, over
-     * positions ≤ own) · v; lse (batch, heads, t): log Σ exp of each row's scores, kept for
-     * backward, which computes the probabilities again. scratch: attention_scratch_bytes(). */
-    void (*attention_forward)(void *out, float *lse, void *scratch, const void *qkv, size_t batch,
-        size_t t, size_t heads, size_t head_cols, const struct ops_context *context);
-    /* d_qkv (batch, t, 3, heads, head_cols) =; d_out, out (batch, t, width), lse (batch, heads, t),
-     * qkv as in forward. */
+    /* Rotary positions: in the queries and keys of qkv (batch, t, heads + 2·kv_heads, head_cols),
+     * in place, columns i and i + head_cols/2 of a head are one point of the plane, and are turned
+     * by the angle that `turns` has for their position. turns (t, 2, head_cols/2): cosines, then
+     * sines. Backward turns gradients back. head_cols is even. */
+    void (*rotary_forward)(void *qkv, const float *turns, struct attention_size size,
+        const struct ops_context *context);
+    void (*rotary_backward)(void *d_qkv, const float *turns, struct attention_size size,
+        const struct ops_context *context);
+
+    /* Causal attention. out (batch, t, width) = softmax(q kᵀ / √head_cols, over positions ≤ own) ·
+     * v, of the keys and values that the head shares; lse (batch, heads, t): log Σ exp of each
+     * row's scores, kept for backward, which computes the probabilities again. scratch:
+     * attention_scratch_bytes(). */
+    void (*attention_forward)(void *out, float *lse, void *scratch, const void *qkv,
+        struct attention_size size, const struct ops_context *context);
+    /* d_qkv =, of the shape of qkv; d_out, out (batch, t, width), lse (batch, heads, t), qkv as in
+     * forward. */
     void (*attention_backward)(void *d_qkv, void *scratch, const void *d_out, const void *qkv,
-        const void *out, const float *lse, size_t batch, size_t t, size_t heads, size_t head_cols,
+        const void *out, const float *lse, struct attention_size size,
         const struct ops_context *context);
 
     /* ---- output head and cross-entropy, by blocks of vocabulary rows ---- */

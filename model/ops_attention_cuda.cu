@@ -14,9 +14,10 @@
  *    of k, v                         P, dP, dS as before    dv += Pᵀ d_out    dk += dSᵀ q
  *
  * Two kernels backward, seven products instead of five: no block adds to another's tile, so there
- * are no atomics and one order of summation (I2).
+ * are no atomics and one order of summation (I2). Where heads share keys and values, the block of
+ * keys walks the queries of one head after another.
  *
- * Grid (tiles of rows, heads, batch), the longest rows first; attention_tiles_cuda.cuh has the
+ * Grid (tiles of rows, heads (of keys: kv_heads), batch), the longest rows first; attention_tiles_cuda.cuh has the
  * engines: 64 × 64 tiles in 128 threads on tensor cores (backward of heads wider than 64: 64 × 32),
  * at most 48 KiB shared; 32 × 32 (wide heads 16 × 16) in 64 threads by FMA, at most 44 KiB.
  *
@@ -29,35 +30,45 @@
 #include "model/attention_tiles_cuda.cuh"
 
 struct attention_shape {
-    int t, heads, head_cols;
-    float scale;  /* 1/√head_cols */
+    int t, heads, kv_heads, group, head_cols; /* group: heads that share keys and values */
+    float scale;                              /* 1/√head_cols */
     bool vectors; /* all rows begin at 16 bytes and are a multiple of it long */
 };
 
 static const float log2_e = 1.44269504f;
 
-/* Part 0, 1, 2 (q, k, v) of the block's head in (batch, t, 3, heads, head_cols). */
+/* Head number `head` of the block's sequence in x (batch, t, heads, head_cols). */
 template <class T>
-__device__ __forceinline__ head_matrix<T> part_of(T *qkv, int part, const attention_shape &s)
+__device__ __forceinline__ head_matrix<T> head_of(
+    T *x, int head, int heads, const attention_shape &s)
 {
-    size_t width = (size_t)s.heads * s.head_cols;
-    T *at = qkv + ((size_t)blockIdx.z * s.t * 3 + part) * width + blockIdx.y * s.head_cols;
-    return head_matrix<T>{at, 3 * width, s.head_cols, s.vectors};
-}
-
-/* The block's head of out, in (batch, t, heads, head_cols). */
-template <class T>
-__device__ __forceinline__ head_matrix<T> head_of(T *out, const attention_shape &s)
-{
-    size_t width = (size_t)s.heads * s.head_cols;
-    T *at = out + (size_t)blockIdx.z * s.t * width + blockIdx.y * s.head_cols;
+    size_t width = (size_t)heads * s.head_cols;
+    T *at = x + (size_t)blockIdx.z * s.t * width + (size_t)head * s.head_cols;
     return head_matrix<T>{at, width, s.head_cols, s.vectors};
 }
 
-/* The block's head of a statistic, in (batch, heads, t). */
-template <class P> __device__ __forceinline__ P *rows_of(P *statistic, const attention_shape &s)
+/* A head of queries, of keys, of values in qkv (batch, t, heads + 2·kv_heads, head_cols). */
+template <class T>
+__device__ __forceinline__ head_matrix<T> queries_of(T *qkv, int head, const attention_shape &s)
 {
-    return statistic + ((size_t)blockIdx.z * s.heads + blockIdx.y) * s.t;
+    return head_of(qkv, head, s.heads + 2 * s.kv_heads, s);
+}
+template <class T>
+__device__ __forceinline__ head_matrix<T> keys_of(T *qkv, int kv_head, const attention_shape &s)
+{
+    return queries_of(qkv, s.heads + kv_head, s);
+}
+template <class T>
+__device__ __forceinline__ head_matrix<T> values_of(T *qkv, int kv_head, const attention_shape &s)
+{
+    return queries_of(qkv, s.heads + s.kv_heads + kv_head, s);
+}
+
+/* A head of a statistic, in (batch, heads, t). */
+template <class P>
+__device__ __forceinline__ P *rows_of(P *statistic, int head, const attention_shape &s)
+{
+    return statistic + ((size_t)blockIdx.z * s.heads + head) * s.t;
 }
 
 template <int N, int M> __device__ __forceinline__ void clear(float (&x)[N][M])
@@ -109,6 +120,7 @@ __global__ void __launch_bounds__(E::THREADS) attention_forward_kernel(
     DYN_SHARED(typename E::stored, q);
     auto *k = q + E::ROW_TILE, *v = k + E::COL_TILE;
     E engine(v + E::COL_TILE);
+    int head = (int)blockIdx.y, kv_head = head / shape.group;
     int first = (int)(gridDim.x - 1 - blockIdx.x) * E::ROWS;
     int end = first + E::ROWS < shape.t ? first + E::ROWS : shape.t;
     float s[E::S_ROWS][E::S_COLS], sums[E::S_ROWS][E::SUM_COLS];
@@ -116,11 +128,11 @@ __global__ void __launch_bounds__(E::THREADS) attention_forward_kernel(
     clear(sums);
     UNROLL
     for (int i = 0; i < E::S_ROWS; i++) max[i] = -INFINITY, sum[i] = 0.0f;
-    E::fetch(q, part_of(qkv, 0, shape), first, shape.t, E::ROWS);
+    E::fetch(q, queries_of(qkv, head, shape), first, shape.t, E::ROWS);
     for (int key = 0; key < end; key += E::COLS) {
         __syncthreads();
-        E::fetch(k, part_of(qkv, 1, shape), key, shape.t, E::COLS);
-        E::fetch(v, part_of(qkv, 2, shape), key, shape.t, E::COLS);
+        E::fetch(k, keys_of(qkv, kv_head, shape), key, shape.t, E::COLS);
+        E::fetch(v, values_of(qkv, kv_head, shape), key, shape.t, E::COLS);
         __syncthreads();
         engine.scores(s, q, k);
         softmax_step<E>(s, sums, max, sum, first, key, shape.scale * log2_e);
@@ -131,9 +143,9 @@ __global__ void __launch_bounds__(E::THREADS) attention_forward_kernel(
     for (int i = 0; i < E::S_ROWS; i++) {
         inverse[i] = 1.0f / sum[i];
         if (threadIdx.x % E::LANES == 0 && first + E::row(i) < shape.t)
-            rows_of(lse, shape)[first + E::row(i)] = max[i] * shape.scale + logf(sum[i]);
+            rows_of(lse, head, shape)[first + E::row(i)] = max[i] * shape.scale + logf(sum[i]);
     }
-    engine.put(head_of(out, shape), first, shape.t, q, sums, inverse);
+    engine.put(head_of(out, head, shape.heads, shape), first, shape.t, q, sums, inverse);
 }
 
 /* ---- backward ---- */
@@ -170,24 +182,26 @@ __global__ void __launch_bounds__(E::THREADS) attention_query_kernel(typename E:
     DYN_SHARED(typename E::stored, q);
     auto *d_o = q + E::ROW_TILE, *k = d_o + E::ROW_TILE, *v = k + E::COL_TILE;
     E engine(v + E::COL_TILE);
+    int head = (int)blockIdx.y, kv_head = head / shape.group;
     int first = (int)(gridDim.x - 1 - blockIdx.x) * E::ROWS;
     int end = first + E::ROWS < shape.t ? first + E::ROWS : shape.t;
     float p[E::S_ROWS][E::S_COLS], ds[E::S_ROWS][E::S_COLS], sums[E::S_ROWS][E::SUM_COLS];
     float dot[E::S_ROWS], shift[E::S_ROWS];
     clear(sums);
-    row_dots<E>(dot, head_of(d_out, shape), head_of(out, shape), first, shape.t);
+    auto d_rows = head_of(d_out, head, shape.heads, shape);
+    row_dots<E>(dot, d_rows, head_of(out, head, shape.heads, shape), first, shape.t);
     UNROLL
     for (int i = 0; i < E::S_ROWS; i++) {
         int r = first + E::row(i);
-        shift[i] = r < shape.t ? rows_of(lse, shape)[r] * log2_e : 0.0f;
-        if (threadIdx.x % E::LANES == 0 && r < shape.t) rows_of(row_dot, shape)[r] = dot[i];
+        shift[i] = r < shape.t ? rows_of(lse, head, shape)[r] * log2_e : 0.0f;
+        if (threadIdx.x % E::LANES == 0 && r < shape.t) rows_of(row_dot, head, shape)[r] = dot[i];
     }
-    E::fetch(q, part_of(qkv, 0, shape), first, shape.t, E::ROWS);
-    E::fetch(d_o, head_of(d_out, shape), first, shape.t, E::ROWS);
+    E::fetch(q, queries_of(qkv, head, shape), first, shape.t, E::ROWS);
+    E::fetch(d_o, d_rows, first, shape.t, E::ROWS);
     for (int key = 0; key < end; key += E::COLS) {
         __syncthreads();
-        E::fetch(k, part_of(qkv, 1, shape), key, shape.t, E::COLS);
-        E::fetch(v, part_of(qkv, 2, shape), key, shape.t, E::COLS);
+        E::fetch(k, keys_of(qkv, kv_head, shape), key, shape.t, E::COLS);
+        E::fetch(v, values_of(qkv, kv_head, shape), key, shape.t, E::COLS);
         __syncthreads();
         engine.scores(p, q, k);
         engine.scores(ds, d_o, v);
@@ -205,10 +219,31 @@ __global__ void __launch_bounds__(E::THREADS) attention_query_kernel(typename E:
     float one[E::S_ROWS];
     UNROLL
     for (int i = 0; i < E::S_ROWS; i++) one[i] = 1.0f;
-    engine.put(part_of(d_qkv, 0, shape), first, shape.t, q, sums, one);
+    engine.put(queries_of(d_qkv, head, shape), first, shape.t, q, sums, one);
 }
 
-/* Rows are keys here, columns queries: p and ds are the transposed ones. */
+/* Scores, and products of d_out with values, in; P and dS out. Rows are keys here, columns queries
+ * of this head: both are the transposed ones. */
+template <class E>
+__device__ __forceinline__ void key_gradients(float (&p)[E::S_ROWS][E::S_COLS],
+    float (&ds)[E::S_ROWS][E::S_COLS], const float *lse, const float *row_dot, int first_key,
+    int first_query, const attention_shape &shape)
+{
+    UNROLL
+    for (int j = 0; j < E::S_COLS; j++) {
+        int r = first_query + E::score_col(j);
+        float shift = r < shape.t ? lse[r] * log2_e : 0.0f;
+        float dot = r < shape.t ? row_dot[r] : 0.0f;
+        UNROLL
+        for (int i = 0; i < E::S_ROWS; i++) {
+            bool seen = first_key + E::row(i) <= r; /* beyond t, q and d_out are zeros */
+            float prob = exp2f(p[i][j] * (shape.scale * log2_e) - shift);
+            p[i][j] = seen ? prob : 0.0f;
+            ds[i][j] = seen ? prob * (ds[i][j] - dot) * shape.scale : 0.0f;
+        }
+    }
+}
+
 template <class E>
 __global__ void __launch_bounds__(E::THREADS) attention_key_kernel(typename E::element *d_qkv,
     const float *row_dot, const typename E::element *d_out, const typename E::element *qkv,
@@ -217,41 +252,33 @@ __global__ void __launch_bounds__(E::THREADS) attention_key_kernel(typename E::e
     DYN_SHARED(typename E::stored, k);
     auto *v = k + E::ROW_TILE, *q = v + E::ROW_TILE, *d_o = q + E::COL_TILE;
     E engine(d_o + E::COL_TILE);
-    int first = (int)blockIdx.x * E::ROWS;
+    int kv_head = (int)blockIdx.y, first = (int)blockIdx.x * E::ROWS;
+    int from = kv_head * shape.group, to = from + shape.group;
     float p[E::S_ROWS][E::S_COLS], ds[E::S_ROWS][E::S_COLS];
     float k_sums[E::S_ROWS][E::SUM_COLS], v_sums[E::S_ROWS][E::SUM_COLS];
     clear(k_sums);
     clear(v_sums);
-    E::fetch(k, part_of(qkv, 1, shape), first, shape.t, E::ROWS);
-    E::fetch(v, part_of(qkv, 2, shape), first, shape.t, E::ROWS);
-    for (int query = first; query < shape.t; query += E::COLS) {
-        __syncthreads();
-        E::fetch(q, part_of(qkv, 0, shape), query, shape.t, E::COLS);
-        E::fetch(d_o, head_of(d_out, shape), query, shape.t, E::COLS);
-        __syncthreads();
-        engine.scores(p, k, q);
-        engine.scores(ds, v, d_o);
-        UNROLL
-        for (int j = 0; j < E::S_COLS; j++) {
-            int r = query + E::score_col(j);
-            float shift = r < shape.t ? rows_of(lse, shape)[r] * log2_e : 0.0f;
-            float dot = r < shape.t ? rows_of(row_dot, shape)[r] : 0.0f;
-            UNROLL
-            for (int i = 0; i < E::S_ROWS; i++) {
-                bool seen = first + E::row(i) <= r; /* beyond t, q and d_out are zeros */
-                float prob = exp2f(p[i][j] * (shape.scale * log2_e) - shift);
-                p[i][j] = seen ? prob : 0.0f;
-                ds[i][j] = seen ? prob * (ds[i][j] - dot) * shape.scale : 0.0f;
-            }
+    E::fetch(k, keys_of(qkv, kv_head, shape), first, shape.t, E::ROWS);
+    E::fetch(v, values_of(qkv, kv_head, shape), first, shape.t, E::ROWS);
+    for (int head = from; head < to; head++) {
+        const float *shift = rows_of(lse, head, shape), *dot = rows_of(row_dot, head, shape);
+        for (int query = first; query < shape.t; query += E::COLS) {
+            __syncthreads();
+            E::fetch(q, queries_of(qkv, head, shape), query, shape.t, E::COLS);
+            E::fetch(d_o, head_of(d_out, head, shape.heads, shape), query, shape.t, E::COLS);
+            __syncthreads();
+            engine.scores(p, k, q);
+            engine.scores(ds, v, d_o);
+            key_gradients<E>(p, ds, shift, dot, first, query, shape);
+            engine.multiply(v_sums, p, d_o);
+            engine.multiply(k_sums, ds, q);
         }
-        engine.multiply(v_sums, p, d_o);
-        engine.multiply(k_sums, ds, q);
     }
     float one[E::S_ROWS];
     UNROLL
     for (int i = 0; i < E::S_ROWS; i++) one[i] = 1.0f;
-    engine.put(part_of(d_qkv, 1, shape), first, shape.t, k, k_sums, one);
-    engine.put(part_of(d_qkv, 2, shape), first, shape.t, v, v_sums, one);
+    engine.put(keys_of(d_qkv, kv_head, shape), first, shape.t, k, k_sums, one);
+    engine.put(values_of(d_qkv, kv_head, shape), first, shape.t, v, v_sums, one);
 }
 
 /* ---- launches ---- */
@@ -266,10 +293,9 @@ struct attention_call {
     cudaStream_t stream;
 };
 
-template <class E> static dim3 attention_grid(const attention_call &call)
+template <class E> static dim3 attention_grid(int heads, const attention_call &call)
 {
-    return dim3(
-        (unsigned)((call.shape.t + E::ROWS - 1) / E::ROWS), (unsigned)call.shape.heads, call.batch);
+    return dim3((unsigned)((call.shape.t + E::ROWS - 1) / E::ROWS), (unsigned)heads, call.batch);
 }
 
 /* Bytes of shared memory of so many tiles of rows and of columns. */
@@ -282,24 +308,26 @@ template <class E> static size_t attention_shared(int row_tiles, int col_tiles)
 template <class E> static enum status run_forward(const attention_call &call)
 {
     typedef typename E::element T;
-    return launch_status(gpu_launch(attention_forward_kernel<E>, attention_grid<E>(call),
-                             dim3(E::THREADS), attention_shared<E>(1, 2), call.stream,
-                             (T *)call.out, call.lse, (const T *)call.qkv, call.shape),
+    return launch_status(
+        gpu_launch(attention_forward_kernel<E>, attention_grid<E>(call.shape.heads, call),
+            dim3(E::THREADS), attention_shared<E>(1, 2), call.stream, (T *)call.out, call.lse,
+            (const T *)call.qkv, call.shape),
         "attention_forward");
 }
 
 template <class E> static enum status run_backward(const attention_call &call)
 {
     typedef typename E::element T;
-    dim3 grid = attention_grid<E>(call), block(E::THREADS);
+    dim3 queries = attention_grid<E>(call.shape.heads, call), block(E::THREADS);
+    dim3 keys = attention_grid<E>(call.shape.kv_heads, call);
     size_t shared = attention_shared<E>(2, 2);
     const T *d_out = (const T *)call.d_out, *qkv = (const T *)call.qkv;
-    TRY(launch_status(gpu_launch(attention_query_kernel<E>, grid, block, shared, call.stream,
+    TRY(launch_status(gpu_launch(attention_query_kernel<E>, queries, block, shared, call.stream,
                           (T *)call.out, call.row_dot, d_out, qkv, (const T *)call.attended,
                           (const float *)call.lse, call.shape),
         "attention_backward (queries)"));
     return launch_status(
-        gpu_launch(attention_key_kernel<E>, grid, block, shared, call.stream, (T *)call.out,
+        gpu_launch(attention_key_kernel<E>, keys, block, shared, call.stream, (T *)call.out,
             (const float *)call.row_dot, d_out, qkv, (const float *)call.lse, call.shape),
         "attention_backward (keys)");
 }
@@ -344,33 +372,38 @@ static enum status run(const attention_call &call, bool backward, enum dtype dty
     });
 }
 
-static attention_shape shape_of(
-    enum dtype dtype, size_t t, size_t heads, size_t head_cols, bool aligned)
+static attention_shape shape_of(enum dtype dtype, struct attention_size size, bool aligned)
 {
-    bool whole = head_cols * dtype_bytes(dtype) % 16 == 0;
-    return attention_shape{
-        (int)t, (int)heads, (int)head_cols, 1.0f / sqrtf((float)head_cols), whole && aligned};
+    bool whole = size.head_cols * dtype_bytes(dtype) % 16 == 0;
+    return attention_shape{(int)size.t, (int)size.heads, (int)size.kv_heads,
+        (int)(size.heads / size.kv_heads), (int)size.head_cols, 1.0f / sqrtf((float)size.head_cols),
+        whole && aligned};
+}
+
+static bool is_empty(struct attention_size size)
+{
+    return size.batch == 0 || size.t == 0 || size.heads == 0;
 }
 
 enum status attention_forward_cuda(void *out, float *lse, const void *qkv, enum dtype dtype,
-    size_t batch, size_t t, size_t heads, size_t head_cols, cudaStream_t stream)
+    struct attention_size size, cudaStream_t stream)
 {
-    if (batch == 0 || t == 0 || heads == 0) return STATUS_OK;
+    if (is_empty(size)) return STATUS_OK;
     attention_call call = {};
     call.out = out;
     call.lse = lse;
     call.qkv = qkv;
-    call.shape = shape_of(dtype, t, heads, head_cols, vectors_at(out, qkv));
-    call.batch = (unsigned)batch;
+    call.shape = shape_of(dtype, size, vectors_at(out, qkv));
+    call.batch = (unsigned)size.batch;
     call.stream = stream;
     return run(call, false, dtype);
 }
 
 enum status attention_backward_cuda(void *d_qkv, float *scratch, const void *d_out, const void *qkv,
-    const void *out, const float *lse, enum dtype dtype, size_t batch, size_t t, size_t heads,
-    size_t head_cols, cudaStream_t stream)
+    const void *out, const float *lse, enum dtype dtype, struct attention_size size,
+    cudaStream_t stream)
 {
-    if (batch == 0 || t == 0 || heads == 0) return STATUS_OK;
+    if (is_empty(size)) return STATUS_OK;
     attention_call call = {};
     call.out = d_qkv;
     call.lse = (float *)(uintptr_t)lse; /* read only */
@@ -378,8 +411,8 @@ enum status attention_backward_cuda(void *d_qkv, float *scratch, const void *d_o
     call.d_out = d_out;
     call.qkv = qkv;
     call.attended = out;
-    call.shape = shape_of(dtype, t, heads, head_cols, vectors_at(d_qkv, d_out, qkv, out));
-    call.batch = (unsigned)batch;
+    call.shape = shape_of(dtype, size, vectors_at(d_qkv, d_out, qkv, out));
+    call.batch = (unsigned)size.batch;
     call.stream = stream;
     return run(call, true, dtype);
 }

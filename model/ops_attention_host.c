@@ -11,13 +11,15 @@
  *   ( · : masked within the tile)                      dv += Pᵀ d_out, dq = dS k, dk += dSᵀ q
  *
  * The last tile covers every key, so going backwards it may write dk and dv and the others add:
- * nothing is cleared first.
+ * nothing is cleared first. Of heads that share keys and values, one after the other, the first
+ * does so.
  * source: Dao et al., "FlashAttention", algorithms 1 and 4, without the tiling over keys.
  */
 #include "model/ops_host.h"
 
 #include <cblas.h>
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "model/vector_math.h"
@@ -136,7 +138,8 @@ static void one_head_forward(float *out, float *lse, float *scratch, struct head
     }
 }
 
-static void one_head_backward(float *d_q, float *d_k, float *d_v, float *scratch,
+/* adds: another head has written d_k and d_v. */
+static void one_head_backward(float *d_q, float *d_k, float *d_v, bool adds, float *scratch,
     const float *d_out, const float *out, const float *lse, struct head h)
 {
     size_t s_stride = round_up(h.t), tile = tile_of(h.t), tiles = (h.t + tile - 1) / tile;
@@ -145,7 +148,7 @@ static void one_head_backward(float *d_q, float *d_k, float *d_v, float *scratch
         size_t first = i * tile, rows = h.t - first < tile ? h.t - first : tile,
                keys = first + rows;
         const float *q = h.q + first * h.stride, *d_o = d_out + first * h.width;
-        float beta = i == tiles - 1 ? 0.0f : 1.0f;
+        float beta = i == tiles - 1 && !adds ? 0.0f : 1.0f;
         product_nt(p, q, h.k, rows, keys, h.cols, h.scale, s_stride, h.stride, h.stride);
         product_nt(ds, d_o, h.v, rows, keys, h.cols, 1.0f, s_stride, h.width, h.stride);
         row_dots(row_dot, d_o, out + first * h.width, rows, h.cols, h.width);
@@ -157,34 +160,53 @@ static void one_head_backward(float *d_q, float *d_k, float *d_v, float *scratch
     }
 }
 
-static struct head head_at(
-    const float *qkv, size_t b, size_t h, size_t t, size_t heads, size_t head_cols)
+/* Where the parts of head h begin in a row of qkv. */
+struct columns {
+    size_t q, k, v;
+};
+
+static struct columns columns_of(size_t h, struct attention_size size)
 {
-    size_t width = heads * head_cols;
-    const float *q = qkv + b * t * 3 * width + h * head_cols;
-    return (struct head){q, q + width, q + 2 * width, 3 * width, width, t, head_cols,
-        1.0f / sqrtf((float)head_cols)};
+    size_t shared = h / (size.heads / size.kv_heads);
+    return (struct columns){h * size.head_cols, (size.heads + shared) * size.head_cols,
+        (size.heads + size.kv_heads + shared) * size.head_cols};
 }
 
-void attention_forward(float *out, float *lse, float *scratch, const float *qkv, size_t batch,
-    size_t t, size_t heads, size_t head_cols)
+static size_t qkv_stride(struct attention_size size)
 {
-    size_t width = heads * head_cols;
-    for (size_t b = 0; b < batch; b++)
-        for (size_t h = 0; h < heads; h++)
-            one_head_forward(out + b * t * width + h * head_cols, lse + (b * heads + h) * t,
-                scratch, head_at(qkv, b, h, t, heads, head_cols));
+    return (size.heads + 2 * size.kv_heads) * size.head_cols;
+}
+
+/* qkv: of one sequence. */
+static struct head head_at(const float *qkv, struct columns at, struct attention_size size)
+{
+    return (struct head){qkv + at.q, qkv + at.k, qkv + at.v, qkv_stride(size),
+        size.heads * size.head_cols, size.t, size.head_cols, 1.0f / sqrtf((float)size.head_cols)};
+}
+
+void attention_forward(
+    float *out, float *lse, float *scratch, const float *qkv, struct attention_size size)
+{
+    size_t width = size.heads * size.head_cols;
+    for (size_t b = 0; b < size.batch; b++)
+        for (size_t h = 0; h < size.heads; h++)
+            one_head_forward(out + b * size.t * width + h * size.head_cols,
+                lse + (b * size.heads + h) * size.t, scratch,
+                head_at(qkv + b * size.t * qkv_stride(size), columns_of(h, size), size));
 }
 
 void attention_backward(float *d_qkv, float *scratch, const float *d_out, const float *qkv,
-    const float *out, const float *lse, size_t batch, size_t t, size_t heads, size_t head_cols)
+    const float *out, const float *lse, struct attention_size size)
 {
-    size_t width = heads * head_cols;
-    for (size_t b = 0; b < batch; b++)
-        for (size_t h = 0; h < heads; h++) {
-            size_t at = b * t * width + h * head_cols;
-            float *d_q = d_qkv + b * t * 3 * width + h * head_cols;
-            one_head_backward(d_q, d_q + width, d_q + 2 * width, scratch, d_out + at, out + at,
-                lse + (b * heads + h) * t, head_at(qkv, b, h, t, heads, head_cols));
+    size_t width = size.heads * size.head_cols, group = size.heads / size.kv_heads;
+    for (size_t b = 0; b < size.batch; b++)
+        for (size_t h = 0; h < size.heads; h++) {
+            size_t at = b * size.t * width + h * size.head_cols,
+                   sequence = b * size.t * qkv_stride(size);
+            struct columns part = columns_of(h, size);
+            float *d = d_qkv + sequence;
+            one_head_backward(d + part.q, d + part.k, d + part.v, h % group != 0, scratch,
+                d_out + at, out + at, lse + (b * size.heads + h) * size.t,
+                head_at(qkv + sequence, part, size));
         }
 }

@@ -101,6 +101,18 @@ MUST_CHECK enum status layernorm_backward_cuda(void *d_in, float *d_weight, floa
     float *scratch, const void *d_out, const void *in, const float *mean, const float *rstd,
     const void *weight, enum dtype dtype, size_t rows, size_t cols, cudaStream_t stream);
 
+MUST_CHECK enum status rmsnorm_forward_cuda(void *out, float *rstd, const void *in,
+    const void *weight, enum dtype dtype, size_t rows, size_t cols, cudaStream_t stream);
+/* scratch: partial_elements_cuda(cols) floats. */
+MUST_CHECK enum status rmsnorm_backward_cuda(void *d_in, float *d_weight, float *scratch,
+    const void *d_out, const void *in, const float *rstd, const void *weight, enum dtype dtype,
+    size_t rows, size_t cols, cudaStream_t stream);
+
+MUST_CHECK enum status swiglu_forward_cuda(
+    void *out, const void *in, enum dtype dtype, size_t rows, size_t cols, cudaStream_t stream);
+MUST_CHECK enum status swiglu_backward_cuda(void *d_in, const void *d_out, const void *in,
+    enum dtype dtype, size_t rows, size_t cols, cudaStream_t stream);
+
 MUST_CHECK enum status gelu_forward_cuda(
     void *out, const void *in, enum dtype dtype, size_t count, cudaStream_t stream);
 /* The gate is computed again from in, since out has lost digits where it is of 16 bits. */
@@ -129,10 +141,13 @@ MUST_CHECK enum status positions_backward_cuda(float *d_table, const void *d_x, 
 
 /* head_cols ≤ 128. No scratch forward; backward: batch · heads · t floats. */
 MUST_CHECK enum status attention_forward_cuda(void *out, float *lse, const void *qkv,
-    enum dtype dtype, size_t batch, size_t t, size_t heads, size_t head_cols, cudaStream_t stream);
+    enum dtype dtype, struct attention_size size, cudaStream_t stream);
 MUST_CHECK enum status attention_backward_cuda(void *d_qkv, float *scratch, const void *d_out,
-    const void *qkv, const void *out, const float *lse, enum dtype dtype, size_t batch, size_t t,
-    size_t heads, size_t head_cols, cudaStream_t stream);
+    const void *qkv, const void *out, const float *lse, enum dtype dtype,
+    struct attention_size size, cudaStream_t stream);
+/* back: gradients, by the opposite angles. */
+MUST_CHECK enum status rotary_cuda(void *qkv, const float *turns, bool back, enum dtype dtype,
+    struct attention_size size, cudaStream_t stream);
 
 /* Bytes of the head's scratch: a tile of float32 logits, of at most HEAD_TILE_BYTES where 64 rows
  * fit into that. */

@@ -56,7 +56,7 @@ void linear_backward(float *d_in, float *d_weight, float *d_bias, const float *d
         CblasRowMajor, CblasTrans, CblasNoTrans, n, k, m, 1.0f, d_out, n, in, k, 1.0f, d_weight, k);
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, k, n, 1.0f, d_out, n, weight, k, 0.0f,
         d_in, k);
-    add_column_sums(d_bias, d_out, rows, out_cols);
+    if (d_bias != NULL) add_column_sums(d_bias, d_out, rows, out_cols);
 }
 
 VECTOR_CLONES void layernorm_forward(float *restrict out, float *restrict mean,
@@ -137,11 +137,23 @@ VECTOR_CLONES void gelu_backward(
     }
 }
 
-VECTOR_CLONES void bias_residual_add(float *restrict x, const float *restrict residual,
+VECTOR_CLONES static void add(float *restrict x, const float *restrict y, size_t count)
+{
+    for (size_t i = 0; i < count; i++) x[i] += y[i];
+}
+
+VECTOR_CLONES static void add_with_bias(float *restrict x, const float *restrict residual,
     const float *restrict bias, size_t rows, size_t cols)
 {
     for (size_t r = 0; r < rows; r++)
         for (size_t c = 0; c < cols; c++) x[r * cols + c] += residual[r * cols + c] + bias[c];
+}
+
+void bias_residual_add(
+    float *x, const float *residual, const float *bias, size_t rows, size_t cols)
+{
+    if (bias != NULL) add_with_bias(x, residual, bias, rows, cols);
+    else add(x, residual, rows * cols);
 }
 
 void embedding_forward(float *x, const int32_t *tokens, const float *table, size_t first_row,
@@ -151,11 +163,6 @@ void embedding_forward(float *x, const int32_t *tokens, const float *table, size
         size_t row = (size_t)tokens[r] - first_row; /* wraps to a large number below first_row */
         if (row < table_rows) memcpy(x + r * cols, table + row * cols, cols * sizeof *x);
     }
-}
-
-VECTOR_CLONES static void add(float *restrict x, const float *restrict y, size_t count)
-{
-    for (size_t i = 0; i < count; i++) x[i] += y[i];
 }
 
 void embedding_backward(float *d_table, const int32_t *tokens, const float *d_x, size_t first_row,

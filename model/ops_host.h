@@ -24,6 +24,17 @@ void layernorm_backward(float *d_in, float *d_weight, float *d_bias, const float
     const float *in, const float *mean, const float *rstd, const float *weight, size_t rows,
     size_t cols);
 
+void rmsnorm_forward(
+    float *out, float *rstd, const float *in, const float *weight, size_t rows, size_t cols);
+void rmsnorm_backward(float *d_in, float *d_weight, const float *d_out, const float *in,
+    const float *rstd, const float *weight, size_t rows, size_t cols);
+
+void swiglu_forward(float *out, const float *in, size_t rows, size_t cols);
+void swiglu_backward(float *d_in, const float *d_out, const float *in, size_t rows, size_t cols);
+
+void rotary_forward(float *qkv, const float *turns, struct attention_size size);
+void rotary_backward(float *d_qkv, const float *turns, struct attention_size size);
+
 /* out (count) = gelu(in). in is kept for backward. */
 void gelu_forward(float *out, const float *in, size_t count);
 /* d (count) *= gelu′(in), in place: on entry the gradient of gelu's output, on return of its input.
@@ -42,10 +53,10 @@ void positions_forward(float *x, const float *table, size_t batch, size_t t, siz
 void positions_backward(float *d_table, const float *d_x, size_t batch, size_t t, size_t cols);
 
 /* scratch: attention_scratch_elements(t) floats. */
-void attention_forward(float *out, float *lse, float *scratch, const float *qkv, size_t batch,
-    size_t t, size_t heads, size_t head_cols);
+void attention_forward(
+    float *out, float *lse, float *scratch, const float *qkv, struct attention_size size);
 void attention_backward(float *d_qkv, float *scratch, const float *d_out, const float *qkv,
-    const float *out, const float *lse, size_t batch, size_t t, size_t heads, size_t head_cols);
+    const float *out, const float *lse, struct attention_size size);
 size_t attention_scratch_elements(size_t t);
 
 /* scratch: head_scratch_elements(count, rows) floats. */

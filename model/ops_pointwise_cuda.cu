@@ -166,10 +166,10 @@ template <class T> struct bias_residual {
 
     template <int V> __device__ void at(size_t r, size_t c) const
     {
-        float sum[V], kept[V], shift[V];
+        float sum[V], kept[V], shift[V] = {};
         load(sum, x + r * cols + c);
         load(kept, residual + r * cols + c);
-        load(shift, bias + c);
+        if (bias != NULL) load(shift, bias + c);
         UNROLL
         for (int j = 0; j < V; j++) sum[j] += kept[j] + shift[j];
         store(x + r * cols + c, sum);

@@ -37,10 +37,9 @@ static size_t table_scratch_bytes(const struct ops_limits *limits, enum dtype)
     return partial > BLAS_WORKSPACE_BYTES ? partial : BLAS_WORKSPACE_BYTES;
 }
 
-static size_t table_attention_scratch_bytes(
-    size_t batch, size_t t, size_t heads, size_t, enum dtype)
+static size_t table_attention_scratch_bytes(struct attention_size size, enum dtype)
 {
-    return batch * heads * t * sizeof(float);
+    return size.batch * size.heads * size.t * sizeof(float);
 }
 
 static size_t table_head_scratch_bytes(size_t count, size_t rows, size_t, enum dtype)
@@ -157,6 +156,42 @@ static void table_layernorm_backward(void *d_in, float *d_weight, float *d_bias,
     });
 }
 
+/* ---- RMS norm, SwiGLU ---- */
+
+static void table_rmsnorm_forward(void *out, float *rstd, const void *in, const void *weight,
+    size_t rows, size_t cols, const struct ops_context *context)
+{
+    enqueue(context, [=](cudaStream_t stream) {
+        return rmsnorm_forward_cuda(out, rstd, in, weight, context->compute, rows, cols, stream);
+    });
+}
+
+static void table_rmsnorm_backward(void *d_in, float *d_weight, const void *d_out, const void *in,
+    const float *rstd, const void *weight, size_t rows, size_t cols,
+    const struct ops_context *context)
+{
+    enqueue(context, [=](cudaStream_t stream) {
+        return rmsnorm_backward_cuda(d_in, d_weight, scratch_of(context), d_out, in, rstd, weight,
+            context->compute, rows, cols, stream);
+    });
+}
+
+static void table_swiglu_forward(
+    void *out, const void *in, size_t rows, size_t cols, const struct ops_context *context)
+{
+    enqueue(context, [=](cudaStream_t stream) {
+        return swiglu_forward_cuda(out, in, context->compute, rows, cols, stream);
+    });
+}
+
+static void table_swiglu_backward(void *d_in, const void *d_out, const void *in, size_t rows,
+    size_t cols, const struct ops_context *context)
+{
+    enqueue(context, [=](cudaStream_t stream) {
+        return swiglu_backward_cuda(d_in, d_out, in, context->compute, rows, cols, stream);
+    });
+}
+
 /* ---- the input ---- */
 
 static void table_embedding_forward(void *x, const int32_t *tokens, const void *table,
@@ -197,22 +232,37 @@ static void table_positions_backward(float *d_table, const void *d_x, size_t bat
 
 /* ---- attention ---- */
 
-static void table_attention_forward(void *out, float *lse, void *, const void *qkv, size_t batch,
-    size_t t, size_t heads, size_t head_cols, const struct ops_context *context)
+static void table_rotary_forward(void *qkv, const float *turns, struct attention_size size,
+    const struct ops_context *context)
 {
     enqueue(context, [=](cudaStream_t stream) {
-        return attention_forward_cuda(
-            out, lse, qkv, context->compute, batch, t, heads, head_cols, stream);
+        return rotary_cuda(qkv, turns, false, context->compute, size, stream);
+    });
+}
+
+static void table_rotary_backward(void *d_qkv, const float *turns, struct attention_size size,
+    const struct ops_context *context)
+{
+    enqueue(context, [=](cudaStream_t stream) {
+        return rotary_cuda(d_qkv, turns, true, context->compute, size, stream);
+    });
+}
+
+static void table_attention_forward(void *out, float *lse, void *, const void *qkv,
+    struct attention_size size, const struct ops_context *context)
+{
+    enqueue(context, [=](cudaStream_t stream) {
+        return attention_forward_cuda(out, lse, qkv, context->compute, size, stream);
     });
 }
 
 static void table_attention_backward(void *d_qkv, void *scratch, const void *d_out, const void *qkv,
-    const void *out, const float *lse, size_t batch, size_t t, size_t heads, size_t head_cols,
+    const void *out, const float *lse, struct attention_size size,
     const struct ops_context *context)
 {
     enqueue(context, [=](cudaStream_t stream) {
         return attention_backward_cuda(d_qkv, static_cast<float *>(scratch), d_out, qkv, out, lse,
-            context->compute, batch, t, heads, head_cols, stream);
+            context->compute, size, stream);
     });
 }
 
@@ -290,10 +340,16 @@ static const struct model_ops model_ops_cuda = {
     table_bias_residual_add,
     table_layernorm_forward,
     table_layernorm_backward,
+    table_rmsnorm_forward,
+    table_rmsnorm_backward,
+    table_swiglu_forward,
+    table_swiglu_backward,
     table_embedding_forward,
     table_embedding_backward,
     table_positions_forward,
     table_positions_backward,
+    table_rotary_forward,
+    table_rotary_backward,
     table_attention_forward,
     table_attention_backward,
     table_head_begin,

@@ -17,11 +17,10 @@ static size_t table_scratch_bytes(const struct ops_limits *limits, enum dtype dt
     return 0;
 }
 
-static size_t table_attention_scratch_bytes(
-    size_t batch, size_t t, size_t heads, size_t head_cols, enum dtype dtype)
+static size_t table_attention_scratch_bytes(struct attention_size size, enum dtype dtype)
 {
-    (void)batch, (void)heads, (void)head_cols, (void)dtype;
-    return attention_scratch_elements(t) * sizeof(float);
+    (void)dtype;
+    return attention_scratch_elements(size.t) * sizeof(float);
 }
 
 static size_t table_head_scratch_bytes(size_t count, size_t rows, size_t cols, enum dtype dtype)
@@ -108,6 +107,35 @@ static void table_layernorm_backward(void *d_in, float *d_weight, float *d_bias,
     layernorm_backward(d_in, d_weight, d_bias, d_out, in, mean, rstd, weight, rows, cols);
 }
 
+static void table_rmsnorm_forward(void *out, float *rstd, const void *in, const void *weight,
+    size_t rows, size_t cols, const struct ops_context *context)
+{
+    (void)context;
+    rmsnorm_forward(out, rstd, in, weight, rows, cols);
+}
+
+static void table_rmsnorm_backward(void *d_in, float *d_weight, const void *d_out, const void *in,
+    const float *rstd, const void *weight, size_t rows, size_t cols,
+    const struct ops_context *context)
+{
+    (void)context;
+    rmsnorm_backward(d_in, d_weight, d_out, in, rstd, weight, rows, cols);
+}
+
+static void table_swiglu_forward(
+    void *out, const void *in, size_t rows, size_t cols, const struct ops_context *context)
+{
+    (void)context;
+    swiglu_forward(out, in, rows, cols);
+}
+
+static void table_swiglu_backward(void *d_in, const void *d_out, const void *in, size_t rows,
+    size_t cols, const struct ops_context *context)
+{
+    (void)context;
+    swiglu_backward(d_in, d_out, in, rows, cols);
+}
+
 static void table_embedding_forward(void *x, const int32_t *tokens, const void *table,
     size_t first_row, size_t table_rows, size_t rows, size_t cols,
     const struct ops_context *context)
@@ -138,19 +166,33 @@ static void table_positions_backward(float *d_table, const void *d_x, size_t bat
     positions_backward(d_table, d_x, batch, t, cols);
 }
 
-static void table_attention_forward(void *out, float *lse, void *scratch, const void *qkv,
-    size_t batch, size_t t, size_t heads, size_t head_cols, const struct ops_context *context)
-{
-    (void)context;
-    attention_forward(out, lse, scratch, qkv, batch, t, heads, head_cols);
-}
-
-static void table_attention_backward(void *d_qkv, void *scratch, const void *d_out, const void *qkv,
-    const void *out, const float *lse, size_t batch, size_t t, size_t heads, size_t head_cols,
+static void table_rotary_forward(void *qkv, const float *turns, struct attention_size size,
     const struct ops_context *context)
 {
     (void)context;
-    attention_backward(d_qkv, scratch, d_out, qkv, out, lse, batch, t, heads, head_cols);
+    rotary_forward(qkv, turns, size);
+}
+
+static void table_rotary_backward(void *d_qkv, const float *turns, struct attention_size size,
+    const struct ops_context *context)
+{
+    (void)context;
+    rotary_backward(d_qkv, turns, size);
+}
+
+static void table_attention_forward(void *out, float *lse, void *scratch, const void *qkv,
+    struct attention_size size, const struct ops_context *context)
+{
+    (void)context;
+    attention_forward(out, lse, scratch, qkv, size);
+}
+
+static void table_attention_backward(void *d_qkv, void *scratch, const void *d_out, const void *qkv,
+    const void *out, const float *lse, struct attention_size size,
+    const struct ops_context *context)
+{
+    (void)context;
+    attention_backward(d_qkv, scratch, d_out, qkv, out, lse, size);
 }
 
 static void table_head_begin(
@@ -216,10 +258,16 @@ const struct model_ops model_ops_host = {
     .bias_residual_add = table_bias_residual_add,
     .layernorm_forward = table_layernorm_forward,
     .layernorm_backward = table_layernorm_backward,
+    .rmsnorm_forward = table_rmsnorm_forward,
+    .rmsnorm_backward = table_rmsnorm_backward,
+    .swiglu_forward = table_swiglu_forward,
+    .swiglu_backward = table_swiglu_backward,
     .embedding_forward = table_embedding_forward,
     .embedding_backward = table_embedding_backward,
     .positions_forward = table_positions_forward,
     .positions_backward = table_positions_backward,
+    .rotary_forward = table_rotary_forward,
+    .rotary_backward = table_rotary_backward,
     .attention_forward = table_attention_forward,
     .attention_backward = table_attention_backward,
     .head_begin = table_head_begin,

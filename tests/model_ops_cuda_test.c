@@ -275,6 +275,9 @@ static void linear(struct side *side, struct sizes n, bool with_gelu)
     record_exact(side, "linear d_bias", d_b, n.out_cols);
     if (with_gelu) record_derived(side, "linear d_weight", d_w, n.out_cols * n.cols);
     else record_exact(side, "linear d_weight", d_w, n.out_cols * n.cols);
+    ops->linear_backward(d_in, d_w, NULL, d_out, in, with_gelu ? before : NULL, w, n.rows, n.cols,
+        n.out_cols, &side->context);
+    record_rounded(side, "linear d_in without bias", d_in, n.rows * n.cols);
 }
 
 static void linear_plain(struct side *side, struct sizes n)
@@ -294,6 +297,9 @@ static void bias_residual(struct side *side, struct sizes n)
          *bias = weight(side, n.cols, 3, 1.0);
     side->context.ops->bias_residual_add(x, residual, bias, n.rows, n.cols, &side->context);
     record_rounded(side, "bias_residual_add", x, n.rows * n.cols);
+    x = activation(side, n.rows * n.cols, 1, 1.0);
+    side->context.ops->bias_residual_add(x, residual, NULL, n.rows, n.cols, &side->context);
+    record_rounded(side, "residual add", x, n.rows * n.cols);
 }
 
 static void layernorm(struct side *side, struct sizes n)
@@ -356,23 +362,96 @@ static void embedding(struct side *side, struct sizes n)
     record_exact(side, "positions d_table", d_positions, t * n.cols);
 }
 
-/* batch = rows, t = cols, heads = out_cols. */
-static void attention(struct side *side, struct sizes n)
+static void rmsnorm(struct side *side, struct sizes n)
+{
+    const struct model_ops *ops = side->context.ops;
+    void *in = activation(side, n.rows * n.cols, 1, 2.0), *out = poisoned(side, n.rows * n.cols);
+    void *w = weight(side, n.cols, 2, 1.0);
+    float *rstd = statistic(side, n.rows);
+    ops->rmsnorm_forward(out, rstd, in, w, n.rows, n.cols, &side->context);
+    record_rounded(side, "rmsnorm", out, n.rows * n.cols);
+    record_exact(side, "rmsnorm rstd", rstd, n.rows);
+
+    void *d_out = activation(side, n.rows * n.cols, 4, 1.0);
+    void *d_in = activation(side, n.rows * n.cols, 5, 1.0);
+    float *d_w = gradient(side, n.cols);
+    ops->rmsnorm_backward(d_in, d_w, d_out, in, rstd, w, n.rows, n.cols, &side->context);
+    record_rounded(side, "rmsnorm d_in", d_in, n.rows * n.cols);
+    record_exact(side, "rmsnorm d_weight", d_w, n.cols);
+}
+
+static void swiglu(struct side *side, struct sizes n)
+{
+    const struct model_ops *ops = side->context.ops;
+    size_t count = n.rows * n.cols;
+    void *in = activation(side, 2 * count, 1, 5.0), *out = poisoned(side, count);
+    ops->swiglu_forward(out, in, n.rows, n.cols, &side->context);
+    record_rounded(side, "swiglu", out, count);
+    void *d_out = activation(side, count, 2, 1.0), *d_in = poisoned(side, 2 * count);
+    ops->swiglu_backward(d_in, d_out, in, n.rows, n.cols, &side->context);
+    record_rounded(side, "swiglu d_in", d_in, 2 * count);
+}
+
+/* batch = rows, t = cols, heads = out_cols; `group` of them share keys and values. */
+static struct attention_size attention_size_of(struct sizes n, size_t group)
+{
+    return (struct attention_size){n.rows, n.cols, n.out_cols, n.out_cols / group, n.head_cols};
+}
+
+static size_t qkv_count(struct attention_size size)
+{
+    return size.batch * size.t * (size.heads + 2 * size.kv_heads) * size.head_cols;
+}
+
+/* Any angles: cosines and sines are numbers to the operation. */
+static void turn(struct side *side, struct attention_size size)
+{
+    const struct model_ops *ops = side->context.ops;
+    size_t count = qkv_count(size), angles = size.t * size.head_cols;
+    struct tensor random = tensor_make(angles, 3, 1.0);
+    float *turns = place(side, random.f, angles, DTYPE_FLOAT32, DTYPE_FLOAT32, 0);
+    void *qkv = activation(side, count, 1, 2.0), *d_qkv = activation(side, count, 2, 1.0);
+    ops->rotary_forward(qkv, turns, size, &side->context);
+    ops->rotary_backward(d_qkv, turns, size, &side->context);
+    record_rounded(side, "rotary", qkv, count);
+    record_rounded(side, "rotary d_qkv", d_qkv, count);
+    tensor_free(&random);
+}
+
+static void rotary(struct side *side, struct sizes n)
+{
+    turn(side, attention_size_of(n, 1));
+}
+
+static void rotary_pairs(struct side *side, struct sizes n)
+{
+    turn(side, attention_size_of(n, 2));
+}
+
+static void attend(struct side *side, struct attention_size size)
 {
     const struct ops_context *context = &side->context;
-    size_t batch = n.rows, t = n.cols, heads = n.out_cols, count = batch * t * heads * n.head_cols;
-    size_t scratch_bytes =
-        context->ops->attention_scratch_bytes(batch, t, heads, n.head_cols, context->compute);
+    size_t count = size.batch * size.t * size.heads * size.head_cols;
+    size_t scratch_bytes = context->ops->attention_scratch_bytes(size, context->compute);
     void *scratch = filled(side, scratch_bytes / sizeof(float), NAN, DTYPE_FLOAT32, 0);
-    void *qkv = activation(side, 3 * count, 1, 2.0), *out = poisoned(side, count);
-    float *lse = statistic(side, batch * heads * t);
-    context->ops->attention_forward(out, lse, scratch, qkv, batch, t, heads, n.head_cols, context);
+    void *qkv = activation(side, qkv_count(size), 1, 2.0), *out = poisoned(side, count);
+    float *lse = statistic(side, size.batch * size.heads * size.t);
+    context->ops->attention_forward(out, lse, scratch, qkv, size, context);
     record_rounded(side, "attention", out, count);
-    record_exact(side, "attention lse", lse, batch * heads * t);
-    void *d_out = activation(side, count, 2, 1.0), *d_qkv = poisoned(side, 3 * count);
-    context->ops->attention_backward(
-        d_qkv, scratch, d_out, qkv, out, lse, batch, t, heads, n.head_cols, context);
-    record_rounded(side, "attention d_qkv", d_qkv, 3 * count);
+    record_exact(side, "attention lse", lse, size.batch * size.heads * size.t);
+    void *d_out = activation(side, count, 2, 1.0), *d_qkv = poisoned(side, qkv_count(size));
+    context->ops->attention_backward(d_qkv, scratch, d_out, qkv, out, lse, size, context);
+    record_rounded(side, "attention d_qkv", d_qkv, qkv_count(size));
+}
+
+static void attention(struct side *side, struct sizes n)
+{
+    attend(side, attention_size_of(n, 1));
+}
+
+static void attention_pairs(struct side *side, struct sizes n)
+{
+    attend(side, attention_size_of(n, 2));
 }
 
 /* The vocabulary of out_cols in blocks of head_cols rows. */
@@ -453,6 +532,14 @@ static const struct test {
     {layernorm, {70, 64, 0, 0}},  /* three blocks of rows */
     {layernorm, {3, 2056, 0, 0}}, /* two strips of columns */
     {layernorm, {2, 2051, 0, 0}},
+    {rmsnorm, {4, 7, 0, 0}},
+    {rmsnorm, {70, 64, 0, 0}},
+    {rmsnorm, {3, 2056, 0, 0}},
+    {swiglu, {5, 7, 0, 0}},
+    {swiglu, {9, 264, 0, 0}},
+    {rotary, {2, 5, 3, 4}},
+    {rotary_pairs, {2, 9, 4, 16}},
+    {rotary_pairs, {1, 33, 6, 32}},
     {embedding, {6, 5, 7, 0}},
     {embedding, {600, 16, 12, 0}}, /* more tokens than are searched at a time */
     {embedding, {9, 1032, 6, 0}},  /* rows wider than a block */
@@ -463,6 +550,9 @@ static const struct test {
     {attention, {2, 33, 1, 65}},
     {attention, {1, 67, 1, 128}},
     {attention, {1, 1, 2, 72}},
+    {attention_pairs, {2, 5, 6, 4}},
+    {attention_pairs, {1, 70, 4, 64}},
+    {attention_pairs, {1, 67, 2, 72}},
     {head, {9, 5, 23, 23}},
     {head, {9, 16, 23, 8}},
     {head, {5, 4, 23, 1}},

@@ -47,7 +47,8 @@ static void check_written(float *found, const struct tensor *expected, const cha
 struct operation {
     struct tensor in, weight, bias, seed;
     double *out;
-    size_t rows, in_cols, out_cols, batch, t, heads, head_cols;
+    size_t rows, in_cols, out_cols;
+    struct attention_size size;
     int32_t *targets;
     void (*forward)(struct operation *operation);
 };
@@ -129,6 +130,10 @@ static void test_linear(size_t rows, size_t in_cols, size_t out_cols)
     differentiate(&o.bias, objective, &o);
     float *d_in = filled(o.in.count, NAN), *d_weight = filled(o.weight.count, START);
     float *d_bias = filled(out_cols, START);
+    linear_backward(d_in, d_weight, NULL, o.seed.f, o.in.f, o.weight.f, rows, in_cols, out_cols);
+    check_written(d_in, &o.in, "linear d_in without bias");
+    d_in = filled(o.in.count, NAN);
+    for (size_t i = 0; i < o.weight.count; i++) d_weight[i] = START;
     linear_backward(d_in, d_weight, d_bias, o.seed.f, o.in.f, o.weight.f, rows, in_cols, out_cols);
     check_written(d_in, &o.in, "linear d_in");
     check_added(d_weight, &o.weight, "linear d_weight");
@@ -213,27 +218,135 @@ static void test_gelu_near(void)
         CHECK_MSG(fabs((double)d[i] - 0.5) < 1e-6, "gelu'(%g) = %g", (double)in[i], (double)d[i]);
 }
 
-static void attention(struct operation *o)
+static void rmsnorm(struct operation *o)
 {
-    reference_attention(o->out, o->in.d, o->batch, o->t, o->heads, o->head_cols);
+    reference_rmsnorm(o->out, o->in.d, o->weight.d, o->rows, o->in_cols);
 }
 
-static void test_attention(size_t batch, size_t t, size_t heads, size_t head_cols)
+static void test_rmsnorm(size_t rows, size_t cols)
 {
-    struct operation o = {
-        .batch = batch, .t = t, .heads = heads, .head_cols = head_cols, .forward = attention};
-    size_t count = batch * t * heads * head_cols;
-    o.in = tensor_make(3 * count, 9, 2.0);
+    struct operation o = {.rows = rows, .in_cols = cols, .forward = rmsnorm};
+    o.in = tensor_make(rows * cols, 4, 2.0);
+    o.weight = tensor_make(cols, 5, 1.0);
+    operation_outputs(&o, rows * cols);
+    float *out = filled(rows * cols, NAN), *rstd = filled(rows, NAN);
+    rmsnorm_forward(out, rstd, o.in.f, o.weight.f, rows, cols);
+    rmsnorm(&o);
+    check_close(out, o.out, rows * cols, "rmsnorm");
+    differentiate(&o.in, objective, &o);
+    differentiate(&o.weight, objective, &o);
+    float *d_in = filled(o.in.count, START), *d_weight = filled(cols, START);
+    rmsnorm_backward(d_in, d_weight, o.seed.f, o.in.f, rstd, o.weight.f, rows, cols);
+    check_added(d_in, &o.in, "rmsnorm d_in");
+    check_added(d_weight, &o.weight, "rmsnorm d_weight");
+    free(out), free(rstd);
+    operation_free(&o);
+}
+
+static void swiglu(struct operation *o)
+{
+    for (size_t i = 0; i < o->rows * o->out_cols; i++) {
+        const double *gate = o->in.d + i / o->out_cols * 2 * o->out_cols + i % o->out_cols;
+        o->out[i] = reference_silu(gate[0]) * gate[o->out_cols];
+    }
+}
+
+static void test_swiglu(size_t rows, size_t cols)
+{
+    struct operation o = {.rows = rows, .out_cols = cols, .forward = swiglu};
+    o.in = tensor_make(rows * 2 * cols, 7, 5.0);
+    operation_outputs(&o, rows * cols);
+    float *out = filled(rows * cols, NAN), *d_in = filled(o.in.count, NAN);
+    swiglu_forward(out, o.in.f, rows, cols);
+    swiglu(&o);
+    check_close(out, o.out, rows * cols, "swiglu");
+    differentiate(&o.in, objective, &o);
+    swiglu_backward(d_in, o.seed.f, o.in.f, rows, cols);
+    check_written(d_in, &o.in, "swiglu d_in");
+    free(out);
+    operation_free(&o);
+}
+
+/* Far from 0 the gate saturates: no NaN, no loss of digits. */
+static void test_swiglu_far(void)
+{
+    const float gates[4] = {-1e4f, -30.0f, 30.0f, 1e4f};
+    for (int i = 0; i < 4; i++) {
+        float in[2] = {gates[i], 3.0f}, out, d_in[2], d_out = 1.0f;
+        swiglu_forward(&out, in, 1, 1);
+        swiglu_backward(d_in, &d_out, in, 1, 1);
+        double expected = 3.0 * reference_silu((double)gates[i]);
+        CHECK_MSG(fabs((double)out - expected) <= 1e-6 * fabs(expected), "swiglu(%g) = %g",
+            (double)gates[i], (double)out);
+        CHECK_MSG(fabs((double)d_in[0] - (gates[i] > 0.0f ? 3.0 : 0.0)) < 1e-6,
+            "silu'(%g) = %g / 3", (double)gates[i], (double)d_in[0]);
+    }
+}
+
+#define ROTARY_BASE 100.0
+
+/* Angles as the model makes them, from plain formulas. */
+static float *turns_of(size_t t, size_t head_cols)
+{
+    size_t half = head_cols / 2;
+    float *turns = filled(t * head_cols, NAN);
+    for (size_t i = 0; i < t * half; i++) {
+        double angle =
+            (double)(i / half) * pow(ROTARY_BASE, -2.0 * (double)(i % half) / (double)head_cols);
+        turns[i / half * head_cols + i % half] = (float)cos(angle);
+        turns[i / half * head_cols + half + i % half] = (float)sin(angle);
+    }
+    return turns;
+}
+
+static void rotary(struct operation *o)
+{
+    memcpy(o->out, o->in.d, o->in.count * sizeof *o->out);
+    reference_rotary(o->out, ROTARY_BASE, o->size);
+}
+
+static void test_rotary(struct attention_size size)
+{
+    struct operation o = {.size = size, .forward = rotary};
+    size_t count = size.batch * size.t * (size.heads + 2 * size.kv_heads) * size.head_cols;
+    o.in = tensor_make(count, 8, 2.0);
     operation_outputs(&o, count);
-    float *out = filled(count, NAN), *lse = filled(batch * t * heads, NAN),
-          *d_in = filled(3 * count, NAN);
-    float *scratch = filled(attention_scratch_elements(t), NAN);
-    attention_forward(out, lse, scratch, o.in.f, batch, t, heads, head_cols);
+    float *turns = turns_of(size.t, size.head_cols), *x = filled(count, NAN),
+          *d = filled(count, NAN);
+    memcpy(x, o.in.f, count * sizeof *x);
+    memcpy(d, o.seed.f, count * sizeof *d);
+    rotary_forward(x, turns, size);
+    rotary(&o);
+    check_close(x, o.out, count, "rotary");
+    rotary_backward(d, turns, size);
+    differentiate(&o.in, objective, &o);
+    check_written(d, &o.in, "rotary d_qkv");
+    free(turns), free(x);
+    operation_free(&o);
+}
+
+static void attention(struct operation *o)
+{
+    reference_attention(o->out, o->in.d, o->size);
+}
+
+static void test_attention(struct attention_size size)
+{
+    struct operation o = {.size = size, .forward = attention};
+    size_t count = size.batch * size.t * size.heads * size.head_cols;
+    size_t rows = size.batch * size.t,
+           qkv_count = rows * (size.heads + 2 * size.kv_heads) * size.head_cols;
+    o.in = tensor_make(qkv_count, 9, 2.0);
+    operation_outputs(&o, count);
+    float *out = filled(count, NAN), *lse = filled(rows * size.heads, NAN),
+          *d_in = filled(qkv_count, NAN);
+    float *scratch = filled(attention_scratch_elements(size.t), NAN);
+    attention_forward(out, lse, scratch, o.in.f, size);
     attention(&o);
     check_close(out, o.out, count, "attention");
-    attention_backward(d_in, scratch, o.seed.f, o.in.f, out, lse, batch, t, heads, head_cols);
+    attention_backward(d_in, scratch, o.seed.f, o.in.f, out, lse, size);
     check_slopes(d_in, &o, "attention d_qkv");
-    if (t <= 150) {
+    if (size.t <= 150) {
         differentiate(&o.in, objective, &o);
         check_close(d_in, o.in.grad, o.in.count, "attention d_qkv");
     }
@@ -364,6 +477,9 @@ static void test_embedding(void)
         float expected = table.f[tokens[r] * COLS + c] + positions.f[r % T * COLS + c];
         expected += d_x.f[i] + bias.f[c];
         CHECK(x[i] == expected);
+        float doubled = x[i];
+        bias_residual_add(&doubled, &x[i], NULL, 1, 1);
+        CHECK(doubled == 2.0f * expected);
         d_table_expected[tokens[r] * COLS + c] += d_x.d[i];
         d_positions_expected[r % T * COLS + c] += d_x.d[i];
     }
@@ -386,10 +502,19 @@ int main(void)
     test_gelu(165);
     test_gelu_far();
     test_gelu_near();
-    test_attention(2, 5, 3, 4);
-    test_attention(1, 64, 1, 2);
-    test_attention(1, 150, 2, 2); /* three tiles, the last one short */
-    test_attention(1, 515, 2, 4); /* of taller ones */
+    test_rmsnorm(4, 7);
+    test_rmsnorm(9, 37);
+    test_swiglu(3, 7);
+    test_swiglu(5, 33);
+    test_swiglu_far();
+    test_rotary((struct attention_size){2, 5, 3, 3, 4});
+    test_rotary((struct attention_size){1, 7, 4, 2, 18});
+    test_attention((struct attention_size){2, 5, 3, 3, 4});
+    test_attention((struct attention_size){1, 64, 1, 1, 2});
+    test_attention((struct attention_size){1, 150, 2, 2, 2}); /* three tiles, the last one short */
+    test_attention((struct attention_size){1, 515, 2, 2, 4}); /* of taller ones */
+    test_attention((struct attention_size){2, 5, 6, 2, 4}); /* three heads share keys and values */
+    test_attention((struct attention_size){1, 150, 2, 1, 2});
     test_head(9, 5, 23, 23);
     test_head(9, 5, 23, 8);
     test_head(5, 4, 23, 1);

@@ -87,34 +87,70 @@ double reference_gelu(double x)
     return 0.5 * x * (1.0 + tanh(sqrt(2.0 / 3.14159265358979324) * (x + 0.044715 * x * x * x)));
 }
 
-/* One row: position i of head h. */
-static void attend(double *out, const double *qkv, double *p, size_t i, size_t stride, size_t width, size_t head_cols)
+void reference_rmsnorm(double *out, const double *in, const double *weight, size_t rows, size_t cols)
 {
-    const double *q = qkv + i * stride;
-    double max = -INFINITY, sum = 0.0;
-    for (size_t j = 0; j <= i; j++) {
-        const double *k = qkv + j * stride + width;
-        p[j] = 0.0;
-        for (size_t c = 0; c < head_cols; c++) p[j] += q[c] * k[c] / sqrt((double)head_cols);
-        if (p[j] > max) max = p[j];
-    }
-    for (size_t j = 0; j <= i; j++) sum += p[j] = exp(p[j] - max);
-    for (size_t c = 0; c < head_cols; c++) {
-        out[i * width + c] = 0.0;
-        for (size_t j = 0; j <= i; j++) out[i * width + c] += p[j] / sum * qkv[j * stride + 2 * width + c];
+    for (size_t r = 0; r < rows; r++) {
+        const double *x = in + r * cols;
+        double square = 0.0;
+        for (size_t c = 0; c < cols; c++) square += x[c] * x[c] / (double)cols;
+        for (size_t c = 0; c < cols; c++) out[r * cols + c] = x[c] / sqrt(square + 1e-5) * weight[c];
     }
 }
 
-void reference_attention(double *out, const double *qkv, size_t batch, size_t t, size_t heads, size_t head_cols)
+double reference_silu(double x)
 {
-    size_t width = heads * head_cols;
-    double *p = malloc(t * sizeof *p);
+    return x / (1.0 + exp(-x));
+}
+
+/* One head of one position. */
+static void turn(double *head, double position, double base, size_t cols)
+{
+    for (size_t i = 0; i < cols / 2; i++) {
+        double angle = position * pow(base, -2.0 * (double)i / (double)cols);
+        double a = head[i], b = head[i + cols / 2];
+        head[i] = a * cos(angle) - b * sin(angle);
+        head[i + cols / 2] = b * cos(angle) + a * sin(angle);
+    }
+}
+
+void reference_rotary(double *qkv, double base, struct attention_size size)
+{
+    size_t all = size.heads + 2 * size.kv_heads, turned = size.heads + size.kv_heads;
+    for (size_t r = 0; r < size.batch * size.t; r++)
+        for (size_t h = 0; h < turned; h++)
+            turn(qkv + (r * all + h) * size.head_cols, (double)(r % size.t), base, size.head_cols);
+}
+
+/* One row: position i. q, k, v: position 0 of its head and of the keys and values that it shares. */
+static void attend(double *out, const double *q, const double *k, const double *v, double *p, size_t i, size_t stride,
+    size_t cols)
+{
+    double max = -INFINITY, sum = 0.0;
+    for (size_t j = 0; j <= i; j++) {
+        p[j] = 0.0;
+        for (size_t c = 0; c < cols; c++) p[j] += q[i * stride + c] * k[j * stride + c] / sqrt((double)cols);
+        if (p[j] > max) max = p[j];
+    }
+    for (size_t j = 0; j <= i; j++) sum += p[j] = exp(p[j] - max);
+    for (size_t c = 0; c < cols; c++) {
+        out[c] = 0.0;
+        for (size_t j = 0; j <= i; j++) out[c] += p[j] / sum * v[j * stride + c];
+    }
+}
+
+void reference_attention(double *out, const double *qkv, struct attention_size size)
+{
+    size_t cols = size.head_cols, stride = (size.heads + 2 * size.kv_heads) * cols;
+    double *p = malloc(size.t * sizeof *p);
     if (p == NULL) abort();
-    for (size_t b = 0; b < batch; b++)
-        for (size_t h = 0; h < heads; h++)
-            for (size_t i = 0; i < t; i++)
-                attend(out + b * t * width + h * head_cols, qkv + b * t * 3 * width + h * head_cols, p, i,
-                    3 * width, width, head_cols);
+    for (size_t b = 0; b < size.batch; b++)
+        for (size_t h = 0; h < size.heads; h++)
+            for (size_t i = 0; i < size.t; i++) {
+                const double *sequence = qkv + b * size.t * stride, *q = sequence + h * cols;
+                size_t shared = h / (size.heads / size.kv_heads);
+                const double *k = sequence + (size.heads + shared) * cols, *v = k + size.kv_heads * cols;
+                attend(out + ((b * size.t + i) * size.heads + h) * cols, q, k, v, p, i, stride, cols);
+            }
     free(p);
 }
 

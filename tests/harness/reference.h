@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/ops.h"
+
 /* A tensor in both precisions: f and d hold the same numbers; grad is room for derivatives by d. */
 struct tensor {
     float *f;
@@ -33,7 +35,11 @@ void reference_linear(double *out, const double *in, const double *weight, const
 void reference_layernorm(
     double *out, const double *in, const double *weight, const double *bias, size_t rows, size_t cols);
 double reference_gelu(double x);
-void reference_attention(double *out, const double *qkv, size_t batch, size_t t, size_t heads, size_t head_cols);
+void reference_rmsnorm(double *out, const double *in, const double *weight, size_t rows, size_t cols);
+double reference_silu(double x);
+/* qkv in place; column i of a head's first half and of its second turn by positions · base^(−2i/head_cols). */
+void reference_rotary(double *qkv, double base, struct attention_size size);
+void reference_attention(double *out, const double *qkv, struct attention_size size);
 /* Σ over rows with target ≥ 0 of −log softmax(x weightᵀ)[target]. */
 double reference_loss(const double *x, const double *weight, const int32_t *targets, size_t rows, size_t cols,
     size_t vocab);
