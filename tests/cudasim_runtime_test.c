@@ -1,5 +1,5 @@
-/* What the simulator runs right: kernels, streams, events, copies, pinned and registered memory, several devices, graphs.
- * The same calls, in the same order, on a GPU have the same results.
+/* What the simulator runs right: kernels, streams, events, copies, pinned and registered memory,
+ * several devices, graphs. The same calls, in the same order, on a GPU have the same results.
  * ctest: timeout=60 orders
  */
 #include <cuda_runtime_api.h>
@@ -13,10 +13,10 @@
 #include "tests/harness/harness.h"
 #include "verbs/dtype.h"
 
-#define CHECK_CUDA(call) \
-    do { \
-        cudaError_t error_ = (call); \
-        CHECK_MSG(error_ == cudaSuccess, "%s: %s", #call, cudaGetErrorString(error_)); \
+#define CHECK_CUDA(call)                                                                           \
+    do {                                                                                           \
+        cudaError_t error_ = (call);                                                               \
+        CHECK_MSG(error_ == cudaSuccess, "%s: %s", #call, cudaGetErrorString(error_));             \
     } while (0)
 
 static void *device_bytes(size_t bytes, int byte)
@@ -38,7 +38,8 @@ static void *device_copy(const void *from, size_t bytes)
 
 static void check_number(void)
 {
-    const dim3 grids[] = {{1, 1, 1}, {7, 1, 1}, {2, 3, 4}}, blocks[] = {{1, 1, 1}, {33, 1, 1}, {8, 4, 3}, {1024, 1, 1}};
+    const dim3 grids[] = {{1, 1, 1}, {7, 1, 1}, {2, 3, 4}},
+               blocks[] = {{1, 1, 1}, {33, 1, 1}, {8, 4, 3}, {1024, 1, 1}};
     for (size_t i = 0; i < sizeof grids / sizeof *grids * 4; i++) {
         dim3 grid = grids[i / 4], block = blocks[i % 4];
         size_t count = (size_t)grid.x * grid.y * grid.z * block.x * block.y * block.z, wrong = 0;
@@ -94,7 +95,8 @@ static void check_product(bool brain)
         c[i] = 0;
         for (int k = 0; k < 16; k++) {
             uint16_t x = a[i / 8 * 16 + k], y = b[k * 8 + i % 8];
-            c[i] += brain ? bfloat16_to_float32(x) * bfloat16_to_float32(y) : float16_to_float32(x) * float16_to_float32(y);
+            c[i] += brain ? bfloat16_to_float32(x) * bfloat16_to_float32(y)
+                          : float16_to_float32(x) * float16_to_float32(y);
         }
     }
     void *da = device_copy(a, sizeof a), *db = device_copy(b, sizeof b);
@@ -118,8 +120,8 @@ static void check_votes(void)
     for (uint32_t i = 0; i < 2 * THREADS; i++) {
         uint32_t t = i % THREADS, first = t / 32 * 32, lane = t % 32, thirds = 0;
         for (uint32_t l = 0; l < 32; l++) thirds |= (uint32_t)((first + l) % 3 == 0) << l;
-        uint32_t want[8] = {thirds, THREADS / 2, 1, first + 7, lane < 3 ? t : t - 3, lane % 8 > 4 ? t : t + 3, 1,
-            lane % 2 ? t ^ 2 : t ^ 4};
+        uint32_t want[8] = {thirds, THREADS / 2, 1, first + 7, lane < 3 ? t : t - 3,
+            lane % 8 > 4 ? t : t + 3, 1, lane % 2 ? t ^ 2 : t ^ 4};
         wrong += memcmp(found[i], want, sizeof want) != 0;
     }
     CHECK_MSG(wrong == 0, "%d threads", wrong);
@@ -192,7 +194,8 @@ static void check_flags(void)
     CHECK_CUDA(cudaStreamDestroy(one));
     CHECK_CUDA(cudaStreamDestroy(two));
     CHECK_CUDA(cudaFreeHost(pinned));
-    for (void *p[] = {flag, data, out, line, turns}, **each = p; each < p + 5; each++) CHECK_CUDA(cudaFree(*each));
+    for (void *p[] = {flag, data, out, line, turns}, **each = p; each < p + 5; each++)
+        CHECK_CUDA(cudaFree(*each));
 }
 
 /* ---- streams and events ---- */
@@ -234,8 +237,10 @@ static void check_streams(void)
     CHECK_CUDA(cudaEventElapsedTime(&ms, first, last));
     CHECK(ms > 0 && cudaEventQuery(last) == cudaSuccess);
     CHECK(cudaEventElapsedTime(&ms, first, event) == cudaErrorInvalidResourceHandle);
-    CHECK(cudaGetLastError() == cudaErrorInvalidResourceHandle && cudaGetLastError() == cudaSuccess);
-    for (cudaEvent_t e[] = {event, first, last}, *each = e; each < e + 3; each++) CHECK_CUDA(cudaEventDestroy(*each));
+    CHECK(
+        cudaGetLastError() == cudaErrorInvalidResourceHandle && cudaGetLastError() == cudaSuccess);
+    for (cudaEvent_t e[] = {event, first, last}, *each = e; each < e + 3; each++)
+        CHECK_CUDA(cudaEventDestroy(*each));
     CHECK_CUDA(cudaStreamDestroy(one));
     CHECK_CUDA(cudaStreamDestroy(two));
     CHECK_CUDA(cudaFree(x));
@@ -243,7 +248,8 @@ static void check_streams(void)
     CHECK_CUDA(cudaFreeHost(pinned));
 }
 
-/* A blocking stream and the legacy default one wait for each other; a stream that does not block waits for nobody. */
+/* A blocking stream and the legacy default one wait for each other; a stream that does not block
+ * waits for nobody. */
 static void check_default_stream(void)
 {
     cudaStream_t blocking, other;
@@ -282,7 +288,8 @@ static void check_copies(void)
     CHECK_CUDA(cudaMemcpy(to, y, BYTES, cudaMemcpyDefault));
     CHECK(memcmp(from, to, BYTES) == 0);
     CHECK_CUDA(cudaMemcpy2DAsync(rows, 5, x + 1, 100, 4, 3, cudaMemcpyDeviceToHost, NULL));
-    for (int r = 0; r < 3; r++) CHECK(memcmp(rows[r], from + 1 + r * 100, 4) == 0 && rows[r][4] == 0);
+    for (int r = 0; r < 3; r++)
+        CHECK(memcmp(rows[r], from + 1 + r * 100, 4) == 0 && rows[r][4] == 0);
     CHECK(cudaMemcpy(to, x + 1, BYTES, cudaMemcpyDeviceToHost) == cudaErrorInvalidValue);
     CHECK(cudaMemcpy(to, x, BYTES, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
     CHECK(cudaMemset(to, 0, 4) == cudaErrorInvalidValue);
@@ -293,7 +300,8 @@ static void check_copies(void)
     free(to);
 }
 
-/* Memory of the host, `bytes` from `at`: while it is registered a kernel uses it by another address. */
+/* Memory of the host, `bytes` from `at`: while it is registered a kernel uses it by another
+ * address. */
 static void check_one_registration(char *at, size_t count)
 {
     float *x = (float *)at, *seen = NULL, *ones;
@@ -303,7 +311,8 @@ static void check_one_registration(char *at, size_t count)
     CHECK(cudaHostRegister(at, 4, cudaHostRegisterMapped) == cudaErrorHostMemoryAlreadyRegistered);
     CHECK_CUDA(cudaHostGetDevicePointer((void **)&seen, x + 1, 0));
     CHECK_CUDA(cudaPointerGetAttributes(&attributes, x + 1));
-    CHECK(attributes.type == cudaMemoryTypeHost && attributes.devicePointer == seen && attributes.hostPointer == x + 1);
+    CHECK(attributes.type == cudaMemoryTypeHost && attributes.devicePointer == seen &&
+          attributes.hostPointer == x + 1);
     ones = device_bytes(count * 4, 0);
     CHECK_CUDA(cudaMemcpyAsync(ones, x, count * 4, cudaMemcpyHostToDevice, NULL));
     CHECK_CUDA(kernel_axpy(seen, ones, 2, count - 1, NULL));
@@ -348,14 +357,16 @@ static void check_attributes(void)
     CHECK((uintptr_t)p % 256 == 0);
     CHECK_CUDA(cudaMallocHost((void **)&pinned, 5000));
     CHECK_CUDA(cudaPointerGetAttributes(&attributes, p + 4999));
-    CHECK(attributes.type == cudaMemoryTypeDevice && attributes.device == 0 && attributes.devicePointer == p + 4999);
+    CHECK(attributes.type == cudaMemoryTypeDevice && attributes.device == 0 &&
+          attributes.devicePointer == p + 4999);
     CHECK_CUDA(cudaPointerGetAttributes(&attributes, pinned + 4999));
     CHECK(attributes.type == cudaMemoryTypeHost && attributes.hostPointer == pinned + 4999);
     CHECK_CUDA(cudaPointerGetAttributes(&attributes, &here));
     CHECK(attributes.type == cudaMemoryTypeUnregistered);
     CHECK_CUDA(cudaGetDeviceProperties(&properties, 0));
     CHECK_CUDA(cudaDeviceGetAttribute(&value, cudaDevAttrComputeCapabilityMajor, 0));
-    CHECK(value == properties.major && properties.warpSize == 32 && properties.sharedMemPerBlockOptin >= 64 << 10);
+    CHECK(value == properties.major && properties.warpSize == 32 &&
+          properties.sharedMemPerBlockOptin >= 64 << 10);
     CHECK_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     CHECK_CUDA(cudaFree(p));
     CHECK_CUDA(cudaFreeHost(pinned));
@@ -420,7 +431,8 @@ static void check_graph(void)
     CHECK_CUDA(cudaStreamWaitEvent(two, event, 0));
     CHECK_CUDA(kernel_axpy(y, x, 2, 100, two));
     CHECK_CUDA(cudaStreamIsCapturing(two, &status));
-    CHECK(status == cudaStreamCaptureStatusActive && cudaEventQuery(event) == cudaErrorCapturedEvent);
+    CHECK(
+        status == cudaStreamCaptureStatusActive && cudaEventQuery(event) == cudaErrorCapturedEvent);
     CHECK_CUDA(cudaEventRecord(event, two));
     CHECK_CUDA(cudaStreamWaitEvent(one, event, 0));
     CHECK_CUDA(cudaStreamEndCapture(one, &graph));
@@ -445,7 +457,8 @@ static void check_graph(void)
     CHECK_CUDA(cudaStreamWaitEvent(two, event, 0));
     CHECK_CUDA(kernel_axpy(y, x, 2, 100, two));
     CHECK(cudaStreamEndCapture(one, &graph) == cudaErrorStreamCaptureUnjoined);
-    CHECK(cudaStreamBeginCapture(NULL, cudaStreamCaptureModeGlobal) == cudaErrorStreamCaptureUnsupported);
+    CHECK(cudaStreamBeginCapture(NULL, cudaStreamCaptureModeGlobal) ==
+          cudaErrorStreamCaptureUnsupported);
     CHECK(cudaGetLastError() == cudaErrorStreamCaptureUnsupported);
     CHECK_CUDA(cudaEventDestroy(event));
     CHECK_CUDA(cudaStreamDestroy(one));

@@ -1,14 +1,15 @@
-/* kernel: the one header that kernels include. The same source is compiled by nvcc for the GPU and by g++ for the simulator
- * (tests/cudasim), so what C++ cannot say twice is said here, once for each.
+/* kernel: the one header that kernels include. The same source is compiled by nvcc for the GPU and
+ * by g++ for the simulator (tests/cudasim), so what C++ cannot say twice is said here, once for
+ * each.
  *
  *   gpu_launch(kernel, grid, block, dynamic bytes, stream, arguments…)     instead of <<< >>>
- *   DYN_SHARED(T, name)                                                    the dynamic shared memory, 16-byte aligned
- *   ld_acquire_sys, st_release_sys and their like                          flags that others see; never volatile
- *   matrix_product, matrix_load, copy_async                                tensor cores, and what feeds them
+ *   DYN_SHARED(T, name)                      the dynamic shared memory, 16-byte aligned
+ *   ld_acquire_sys, st_release_sys, …        flags that others see; never volatile
+ *   matrix_product, matrix_load, copy_async  tensor cores, and what feeds them
  *
- * A flag is a 32- or 64-bit word that another device, another process or the CPU writes or reads too. Whatever a block has
- * written before a barrier is seen by whoever acquires what a thread of it released after the barrier. On the host the
- * other side of a 64-bit flag is fifo.h.
+ * A flag is a 32- or 64-bit word that another device, another process or the CPU writes or reads
+ * too. Whatever a block has written before a barrier is seen by whoever acquires what a thread of
+ * it released after the barrier. On the host the other side of a 64-bit flag is fifo.h.
  */
 #ifndef VERBS_KERNEL_CUH
 #define VERBS_KERNEL_CUH
@@ -27,7 +28,8 @@
 
 #include "verbs/dtype.h"
 
-/* For code that a comment has to be written for twice: what only the GPU does, what only the simulator does. */
+/* For code that a comment has to be written for twice: what only the GPU does, what only the
+ * simulator does. */
 #if defined(__CUDA_ARCH__)
 #define ON_GPU 1
 #else
@@ -43,11 +45,11 @@
 
 /* ---- launch ---- */
 
-/* Queues kernel(arguments…) on the stream; the arguments are copied, converted to the kernel's parameters. Returns what
- * the launch itself says: an error of the kernel shows in a later call. */
+/* Queues kernel(arguments…) on the stream; the arguments are copied, converted to the kernel's
+ * parameters. Returns what the launch itself says: an error of the kernel shows in a later call. */
 template <typename... P, typename... A>
-static inline cudaError_t gpu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t dynamic_bytes,
-    cudaStream_t stream, A... arguments)
+static inline cudaError_t gpu_launch(void (*kernel)(P...), dim3 grid, dim3 block,
+    size_t dynamic_bytes, cudaStream_t stream, A... arguments)
 {
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
@@ -60,8 +62,8 @@ static inline cudaError_t gpu_launch(void (*kernel)(P...), dim3 grid, dim3 block
 #if ON_SIMULATOR
 #define DYN_SHARED(T, name) T *name = reinterpret_cast<T *>(cudasim_dynamic_shared)
 #else
-#define DYN_SHARED(T, name) \
-    extern __shared__ __align__(16) unsigned char kernel_dynamic_shared[]; \
+#define DYN_SHARED(T, name)                                                                        \
+    extern __shared__ __align__(16) unsigned char kernel_dynamic_shared[];                         \
     T *name = reinterpret_cast<T *>(kernel_dynamic_shared)
 #endif
 
@@ -84,13 +86,25 @@ template <class To, class From> static inline To same_bits(From from)
 }
 DEVICE_FUNCTION float to_float(bfloat16 x) { return bfloat16_to_float32(same_bits<uint16_t>(x)); }
 DEVICE_FUNCTION float to_float(float16 x) { return float16_to_float32(same_bits<uint16_t>(x)); }
-template <> inline bfloat16 from_float<bfloat16>(float x) { return same_bits<bfloat16>(float32_to_bfloat16(x)); }
-template <> inline float16 from_float<float16>(float x) { return same_bits<float16>(float32_to_float16(x)); }
+template <> inline bfloat16 from_float<bfloat16>(float x)
+{
+    return same_bits<bfloat16>(float32_to_bfloat16(x));
+}
+template <> inline float16 from_float<float16>(float x)
+{
+    return same_bits<float16>(float32_to_float16(x));
+}
 #else
 DEVICE_FUNCTION float to_float(bfloat16 x) { return __bfloat162float(x); }
 DEVICE_FUNCTION float to_float(float16 x) { return __half2float(x); }
-template <> __device__ __forceinline__ bfloat16 from_float<bfloat16>(float x) { return __float2bfloat16_rn(x); }
-template <> __device__ __forceinline__ float16 from_float<float16>(float x) { return __float2half_rn(x); }
+template <> __device__ __forceinline__ bfloat16 from_float<bfloat16>(float x)
+{
+    return __float2bfloat16_rn(x);
+}
+template <> __device__ __forceinline__ float16 from_float<float16>(float x)
+{
+    return __float2half_rn(x);
+}
 #endif
 
 /* ---- flags ---- */
@@ -160,8 +174,9 @@ DEVICE_FUNCTION void st_relaxed_sys(uint32_t *flag, uint32_t value)
 #endif
 }
 
-/* A line: two words of 8 bytes, 16 bytes aligned, in one access. Each word arrives whole, the two in any order, so a word
- * that is half data and half flag needs no other flag: the low-latency protocol. */
+/* A line: two words of 8 bytes, 16 bytes aligned, in one access. Each word arrives whole, the
+ * two in any order, so a word that is half data and half flag needs no other flag: the
+ * low-latency protocol. */
 struct alignas(16) flag_line {
     uint64_t word[2];
 };
@@ -170,7 +185,10 @@ DEVICE_FUNCTION flag_line ld_line_sys(const flag_line *line)
 {
     flag_line found = {{0, 0}};
 #if ON_GPU
-    asm volatile("ld.relaxed.sys.v2.u64 {%0, %1}, [%2];" : "=l"(found.word[0]), "=l"(found.word[1]) : "l"(line) : "memory");
+    asm volatile("ld.relaxed.sys.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(found.word[0]), "=l"(found.word[1])
+                 : "l"(line)
+                 : "memory");
 #elif ON_SIMULATOR
     found.word[1] = __atomic_load_n(&line->word[1], __ATOMIC_RELAXED);
     found.word[0] = __atomic_load_n(&line->word[0], __ATOMIC_RELAXED);
@@ -182,7 +200,9 @@ DEVICE_FUNCTION flag_line ld_line_sys(const flag_line *line)
 DEVICE_FUNCTION void st_line_sys(flag_line *line, flag_line value)
 {
 #if ON_GPU
-    asm volatile("st.relaxed.sys.v2.u64 [%0], {%1, %2};" ::"l"(line), "l"(value.word[0]), "l"(value.word[1]) : "memory");
+    asm volatile(
+        "st.relaxed.sys.v2.u64 [%0], {%1, %2};" ::"l"(line), "l"(value.word[0]), "l"(value.word[1])
+        : "memory");
 #elif ON_SIMULATOR
     __atomic_store_n(&line->word[1], value.word[1], __ATOMIC_RELAXED);
     __atomic_store_n(&line->word[0], value.word[0], __ATOMIC_RELAXED);
@@ -191,38 +211,40 @@ DEVICE_FUNCTION void st_line_sys(flag_line *line, flag_line value)
 
 /* ---- tensor cores ----
  *
- * All 32 lanes call; lane = 4 g + t. The fragments of one product d (16, 8) = a (16, 16) · b (16, 8) + c, two 16-bit
- * elements a register, the lower k in the lower half:
+ * All 32 lanes call; lane = 4 g + t. The fragments of one product d (16, 8) = a (16, 16) · b (16,
+ * 8) + c, two 16-bit elements a register, the lower k in the lower half:
  *
- *   a[0]  row g      k 2t, 2t+1         b[0]  k 2t, 2t+1     column g        c[0] c[1]  row g      columns 2t, 2t+1
- *   a[1]  row g + 8  k 2t, 2t+1         b[1]  k 2t+8, 2t+9   column g        c[2] c[3]  row g + 8  columns 2t, 2t+1
+ *   a[0]  row g      k 2t, 2t+1     b[0]  column g  k 2t, 2t+1     c[0] c[1]  row g      col 2t, 2t+1
+ *   a[1]  row g + 8  k 2t, 2t+1     b[1]  column g  k 2t+8, 2t+9   c[2] c[3]  row g + 8  col 2t, 2t+1
  *   a[2]  row g      k 2t+8, 2t+9
  *   a[3]  row g + 8  k 2t+8, 2t+9
  *
  * source: PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type".
  */
 
-/* matrix_product(d, a, b, c, T()): T is bfloat16 or float16. d may be c. Products are exact, sums are of float32, in an
- * order of the hardware's own.
+/* matrix_product(d, a, b, c, T()): T is bfloat16 or float16. d may be c. Products are exact, sums
+ * are of float32, in an order of the hardware's own.
  *
- * matrix_load(d, row), matrix_load_transposed(d, row): four matrices of 8 rows of 16 bytes in shared memory. Lane i gives the
- * address, aligned to 16 bytes, of row i % 8 of matrix i / 8; it gets in d[m] the elements 2t and 2t + 1 of row g of matrix m
- * or, transposed, the elements g of its rows 2t and 2t + 1.
+ * matrix_load(d, row), matrix_load_transposed(d, row): four matrices of 8 rows of 16 bytes in
+ * shared memory. Lane i gives the address, aligned to 16 bytes, of row i % 8 of matrix i / 8; it
+ * gets in d[m] the elements 2t and 2t + 1 of row g of matrix m or, transposed, the elements g of
+ * its rows 2t and 2t + 1.
  *
- * copy_async_16(to, from): 16 bytes from global to shared memory, aligned, beside the thread. copy_async_commit() ends a group
- * of them; copy_async_wait<N>() waits until at most the N latest groups are under way. Other threads see the bytes after a
- * barrier that follows. Before sm_80 the copy is done at once.
+ * copy_async_16(to, from): 16 bytes from global to shared memory, aligned, beside the thread.
+ * copy_async_commit() ends a group of them; copy_async_wait<N>() waits until at most the N latest
+ * groups are under way. Other threads see the bytes after a barrier that follows. Before sm_80 the
+ * copy is done at once.
  */
 
 #if ON_SIMULATOR
 #define KERNEL_PLACE const char *file = __builtin_FILE(), int line = __builtin_LINE()
-DEVICE_FUNCTION void matrix_product(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&c)[4],
-    bfloat16, KERNEL_PLACE)
+DEVICE_FUNCTION void matrix_product(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+    const float (&c)[4], bfloat16, KERNEL_PLACE)
 {
     cudasim_matrix_product(d, a, b, c, CUDASIM_BFLOAT16, file, line);
 }
-DEVICE_FUNCTION void matrix_product(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&c)[4],
-    float16, KERNEL_PLACE)
+DEVICE_FUNCTION void matrix_product(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+    const float (&c)[4], float16, KERNEL_PLACE)
 {
     cudasim_matrix_product(d, a, b, c, CUDASIM_FLOAT16, file, line);
 }
@@ -252,15 +274,18 @@ DEVICE_FUNCTION float kernel_half_of(uint32_t word, int half)
 }
 #endif
 
-DEVICE_FUNCTION void matrix_product(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&c)[4],
-    bfloat16)
+DEVICE_FUNCTION void matrix_product(
+    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&c)[4], bfloat16)
 {
 #if KERNEL_SM80
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
                  : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]),
+                 "f"(c[1]), "f"(c[2]), "f"(c[3]));
 #elif ON_GPU /* no such instruction: lanes tell each other their elements */
-    int lane = (int)(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) & 31, g = lane >> 2, t = lane & 3;
+    int lane = (int)(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) & 31,
+        g = lane >> 2, t = lane & 3;
     float sum[4] = {c[0], c[1], c[2], c[3]};
 #pragma unroll
     for (int i = 0; i < 8; i++) {
@@ -281,18 +306,21 @@ DEVICE_FUNCTION void matrix_product(float (&d)[4], const uint32_t (&a)[4], const
 #endif
 }
 
-DEVICE_FUNCTION void matrix_product(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&c)[4],
-    float16)
+DEVICE_FUNCTION void matrix_product(
+    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&c)[4], float16)
 {
 #if KERNEL_SM80
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+                 "{%8,%9}, {%10,%11,%12,%13};"
                  : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]),
+                 "f"(c[1]), "f"(c[2]), "f"(c[3]));
 #elif ON_GPU /* two products with half of k each */
     float sum[4] = {c[0], c[1], c[2], c[3]};
 #pragma unroll
     for (int part = 0; part < 2; part++)
-        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, "
+                     "{%6}, {%0,%1,%2,%3};"
                      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
                      : "r"(a[2 * part]), "r"(a[2 * part + 1]), "r"(b[part]));
     for (int i = 0; i < 4; i++) d[i] = sum[i];
@@ -304,7 +332,9 @@ DEVICE_FUNCTION void matrix_load(uint32_t (&d)[4], const void *row)
 #if ON_GPU
     uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(at) : "memory");
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(at)
+                 : "memory");
 #endif
 }
 
@@ -313,7 +343,9 @@ DEVICE_FUNCTION void matrix_load_transposed(uint32_t (&d)[4], const void *row)
 #if ON_GPU
     uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(at) : "memory");
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(at)
+                 : "memory");
 #endif
 }
 

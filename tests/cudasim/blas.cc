@@ -13,19 +13,20 @@ struct handle {
     cublasPointerMode_t pointers;
 };
 
-cublasStatus_t multiply(cublasHandle_t of, matrix a, matrix b, matrix c, int m, int n, int k, const void *alpha,
-    const void *beta, int batch, cublasComputeType_t compute)
+cublasStatus_t multiply(cublasHandle_t of, matrix a, matrix b, matrix c, int m, int n, int k,
+    const void *alpha, const void *beta, int batch, cublasComputeType_t compute)
 {
     const handle *mine = (const handle *)of;
     if (mine == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
     bool float32 = compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_PEDANTIC ||
-        compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+                   compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     if (!float32 || mine->pointers != CUBLAS_POINTER_MODE_HOST) return CUBLAS_STATUS_NOT_SUPPORTED;
     gemm what = {a, b, c, c, m, n, k, batch, *(const float *)alpha, *(const float *)beta, {}};
     return gemm_submit(what, mine->stream);
 }
 
-matrix operand(const void *at, cudaDataType_t type, long long ld, long long stride, cublasOperation_t operation)
+matrix operand(const void *at, cudaDataType_t type, long long ld, long long stride,
+    cublasOperation_t operation)
 {
     return {(void *)at, type, ld, stride, operation != CUBLAS_OP_N};
 }
@@ -80,7 +81,10 @@ cublasStatus_t cublasSetPointerMode_v2(cublasHandle_t of, cublasPointerMode_t mo
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasSetAtomicsMode(cublasHandle_t, cublasAtomicsMode_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasSetAtomicsMode(cublasHandle_t, cublasAtomicsMode_t)
+{
+    return CUBLAS_STATUS_SUCCESS;
+}
 
 /* Of device memory, aligned to 256 bytes; not used here. */
 cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void *workspace, size_t bytes)
@@ -109,35 +113,42 @@ const char *cublasGetStatusName(cublasStatus_t status)
 
 const char *cublasGetStatusString(cublasStatus_t status) { return cublasGetStatusName(status); }
 
-cublasStatus_t cublasSgemm_v2(cublasHandle_t of, cublasOperation_t on_a, cublasOperation_t on_b, int m, int n, int k,
-    const float *alpha, const float *a, int lda, const float *b, int ldb, const float *beta, float *c, int ldc)
+cublasStatus_t cublasSgemm_v2(cublasHandle_t of, cublasOperation_t on_a, cublasOperation_t on_b,
+    int m, int n, int k, const float *alpha, const float *a, int lda, const float *b, int ldb,
+    const float *beta, float *c, int ldc)
 {
     return multiply(of, operand(a, CUDA_R_32F, lda, 0, on_a), operand(b, CUDA_R_32F, ldb, 0, on_b),
         operand(c, CUDA_R_32F, ldc, 0, CUBLAS_OP_N), m, n, k, alpha, beta, 1, CUBLAS_COMPUTE_32F);
 }
 
-cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t of, cublasOperation_t on_a, cublasOperation_t on_b, int m, int n,
-    int k, const float *alpha, const float *a, int lda, long long stride_a, const float *b, int ldb, long long stride_b,
-    const float *beta, float *c, int ldc, long long stride_c, int batch)
+cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t of, cublasOperation_t on_a,
+    cublasOperation_t on_b, int m, int n, int k, const float *alpha, const float *a, int lda,
+    long long stride_a, const float *b, int ldb, long long stride_b, const float *beta, float *c,
+    int ldc, long long stride_c, int batch)
 {
-    return multiply(of, operand(a, CUDA_R_32F, lda, stride_a, on_a), operand(b, CUDA_R_32F, ldb, stride_b, on_b),
-        operand(c, CUDA_R_32F, ldc, stride_c, CUBLAS_OP_N), m, n, k, alpha, beta, batch, CUBLAS_COMPUTE_32F);
+    return multiply(of, operand(a, CUDA_R_32F, lda, stride_a, on_a),
+        operand(b, CUDA_R_32F, ldb, stride_b, on_b),
+        operand(c, CUDA_R_32F, ldc, stride_c, CUBLAS_OP_N), m, n, k, alpha, beta, batch,
+        CUBLAS_COMPUTE_32F);
 }
 
-cublasStatus_t cublasGemmEx(cublasHandle_t of, cublasOperation_t on_a, cublasOperation_t on_b, int m, int n, int k,
-    const void *alpha, const void *a, cudaDataType a_type, int lda, const void *b, cudaDataType b_type, int ldb,
-    const void *beta, void *c, cudaDataType c_type, int ldc, cublasComputeType_t compute, cublasGemmAlgo_t)
+cublasStatus_t cublasGemmEx(cublasHandle_t of, cublasOperation_t on_a, cublasOperation_t on_b,
+    int m, int n, int k, const void *alpha, const void *a, cudaDataType a_type, int lda,
+    const void *b, cudaDataType b_type, int ldb, const void *beta, void *c, cudaDataType c_type,
+    int ldc, cublasComputeType_t compute, cublasGemmAlgo_t)
 {
     return multiply(of, operand(a, a_type, lda, 0, on_a), operand(b, b_type, ldb, 0, on_b),
         operand(c, c_type, ldc, 0, CUBLAS_OP_N), m, n, k, alpha, beta, 1, compute);
 }
 
-cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t of, cublasOperation_t on_a, cublasOperation_t on_b, int m, int n,
-    int k, const void *alpha, const void *a, cudaDataType a_type, int lda, long long stride_a, const void *b,
-    cudaDataType b_type, int ldb, long long stride_b, const void *beta, void *c, cudaDataType c_type, int ldc,
-    long long stride_c, int batch, cublasComputeType_t compute, cublasGemmAlgo_t)
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t of, cublasOperation_t on_a,
+    cublasOperation_t on_b, int m, int n, int k, const void *alpha, const void *a,
+    cudaDataType a_type, int lda, long long stride_a, const void *b, cudaDataType b_type, int ldb,
+    long long stride_b, const void *beta, void *c, cudaDataType c_type, int ldc, long long stride_c,
+    int batch, cublasComputeType_t compute, cublasGemmAlgo_t)
 {
-    return multiply(of, operand(a, a_type, lda, stride_a, on_a), operand(b, b_type, ldb, stride_b, on_b),
-        operand(c, c_type, ldc, stride_c, CUBLAS_OP_N), m, n, k, alpha, beta, batch, compute);
+    return multiply(of, operand(a, a_type, lda, stride_a, on_a),
+        operand(b, b_type, ldb, stride_b, on_b), operand(c, c_type, ldc, stride_c, CUBLAS_OP_N), m,
+        n, k, alpha, beta, batch, compute);
 }
 }

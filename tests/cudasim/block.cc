@@ -1,6 +1,7 @@
 /* block: runs one, thread by thread; barriers, polls, deadlocks. See block.h.
  *
- * A thread that ends hands its fiber to the next that has not begun: a kernel that never waits needs one stack.
+ * A thread that ends hands its fiber to the next that has not begun: a kernel that never waits
+ * needs one stack.
  */
 #include "block.h"
 
@@ -42,7 +43,9 @@ int find_thread_locals(struct dl_phdr_info *info, size_t, void *argument)
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) &part = info->dlpi_phdr[i];
         uintptr_t begin = info->dlpi_addr + part.p_vaddr;
-        if (part.p_type == PT_LOAD && wanted->address >= begin && wanted->address < begin + part.p_memsz) inside = true;
+        if (part.p_type == PT_LOAD && wanted->address >= begin &&
+            wanted->address < begin + part.p_memsz)
+            inside = true;
         if (part.p_type == PT_TLS) bytes = part.p_memsz;
     }
     if (!inside) return 0;
@@ -52,7 +55,8 @@ int find_thread_locals(struct dl_phdr_info *info, size_t, void *argument)
     return 1;
 }
 
-/* __shared__ variables are thread-local ones of the kernel's library: all of it becomes 0xff, NaN, before each block. */
+/* __shared__ variables are thread-local ones of the kernel's library: all of it becomes 0xff,
+ * NaN, before each block. */
 void poison_shared(const kernel_work &kernel)
 {
     thread_local thread_locals known;
@@ -78,9 +82,11 @@ void choose_order(block &here)
     unsigned count = (unsigned)here.threads.size();
     if (here.order.size() == count && self.set.order != thread_order::random) return;
     here.order.resize(count);
-    for (unsigned i = 0; i < count; i++) here.order[i] = self.set.order == thread_order::reverse ? count - 1 - i : i;
+    for (unsigned i = 0; i < count; i++)
+        here.order[i] = self.set.order == thread_order::reverse ? count - 1 - i : i;
     if (self.set.order != thread_order::random) return;
-    for (unsigned i = count; i > 1; i--) std::swap(here.order[i - 1], here.order[random_next(here) % i]);
+    for (unsigned i = count; i > 1; i--)
+        std::swap(here.order[i - 1], here.order[random_next(here) % i]);
 }
 
 /* ---- who runs ---- */
@@ -90,12 +96,13 @@ void choose_order(block &here)
     std::string text;
     int shown = 0;
     for (cuda_thread &each : here.threads) {
-        if (each.now == state::done || shown++ == 4) continue;
+        if (each.now == state::done || shown++ >= 4) continue;
         text += "; thread " + std::to_string(each.linear) + " at " + each.waits.file + ":" +
-            std::to_string(each.waits.line) + (each.now == state::at_barrier ? " (barrier)" : " (warp operation)");
+                std::to_string(each.waits.line) +
+                (each.now == state::at_barrier ? " (barrier)" : " (warp operation)");
     }
-    fault(cudaErrorLaunchFailure, "deadlock: %u of %zu threads wait, none can run%s%s", here.live, here.threads.size(),
-        text.c_str(), current_place().c_str());
+    fault(cudaErrorLaunchFailure, "deadlock: %u of %zu threads wait, none can run%s%s", here.live,
+        here.threads.size(), text.c_str(), current_place().c_str());
 }
 
 cuda_thread *next_thread(block &here)
@@ -161,7 +168,8 @@ void run_thread(block &here)
     here.live--;
     warp_lane_ended(here, *here.current);
     progress(here);
-    if (here.arrived != 0 && here.arrived == here.live) open_barrier(here); /* who has ended is waited for no more */
+    if (here.arrived != 0 && here.arrived == here.live)
+        open_barrier(here); /* who has ended is waited for no more */
 }
 
 void fiber_main()
@@ -177,7 +185,9 @@ void fiber_main()
             begin(here, next);
             continue;
         }
-        if (next != nullptr) give_stack(here, next); /* not this one: threads must be two fibers for ThreadSanitizer */
+        if (next != nullptr)
+            give_stack(
+                here, next); /* not this one: threads must be two fibers for ThreadSanitizer */
         here.spare.push_back(mine);
         if (next != nullptr) resume(here, *mine, next);
         else fiber_switch(*mine, here.os_thread);
@@ -213,8 +223,10 @@ void set_up(block &here, grid &grid, unsigned index)
     gridDim = dim3(kernel.grid[0], kernel.grid[1], kernel.grid[2]);
     blockIdx = {index % gridDim.x, index / gridDim.x % gridDim.y, index / gridDim.x / gridDim.y};
     poison_shared(kernel);
-    if (here.dynamic_shared == nullptr) here.dynamic_shared = aligned_alloc(1024, DYNAMIC_SHARED_MOST);
-    /* Dynamic shared memory ends where its buffer does, so that the sanitizers see a kernel leave it. */
+    if (here.dynamic_shared == nullptr)
+        here.dynamic_shared = aligned_alloc(1024, DYNAMIC_SHARED_MOST);
+    /* Dynamic shared memory ends where its buffer does, so that the sanitizers see a kernel
+     * leave it. */
     size_t bytes = (kernel.dynamic_bytes + 15) & ~15u;
     cudasim_dynamic_shared = (char *)here.dynamic_shared + DYNAMIC_SHARED_MOST - bytes;
     memset(cudasim_dynamic_shared, 0xff, bytes);
@@ -239,15 +251,16 @@ void wait_idle(block &here)
     if (self.shared->error != 0) device_exit(3);
     grid_give_way(*here.grid);
     unsigned rounds = here.idle / (here.ready.size() + 1);
-    if (here.idle < here.idle_seen) here.idle_since = clock_ns(); /* there was progress since the last time */
+    if (here.idle < here.idle_seen)
+        here.idle_since = clock_ns(); /* there was progress since the last time */
     here.idle_seen = here.idle;
     if (rounds < QUIET_ROUNDS) sched_yield();
     else usleep(20);
     double idle_s = (double)(clock_ns() - here.idle_since) * 1e-9;
     if (rounds < QUIET_ROUNDS || idle_s < self.set.watchdog_s) return;
     unsigned begun = here.grid->next < here.grid->total ? here.grid->next.load() : here.grid->total;
-    fault(cudaErrorLaunchTimeout, "spins for %.1f s without progress; %u of %u blocks have begun%s", idle_s, begun,
-        here.grid->total, current_place().c_str());
+    fault(cudaErrorLaunchTimeout, "spins for %.1f s without progress; %u of %u blocks have begun%s",
+        idle_s, begun, here.grid->total, current_place().c_str());
 }
 
 void yield_polling(block &here)
@@ -264,7 +277,10 @@ bool place::is(const place &other) const
     return line == other.line && (file == other.file || strcmp(file, other.file) == 0);
 }
 
-unsigned block_thread_count(const kernel_work &kernel) { return kernel.block[0] * kernel.block[1] * kernel.block[2]; }
+unsigned block_thread_count(const kernel_work &kernel)
+{
+    return kernel.block[0] * kernel.block[1] * kernel.block[2];
+}
 
 block *block_here() { return running; }
 
@@ -305,10 +321,11 @@ std::string current_place()
 {
     if (running == nullptr) return "";
     auto triple = [](uint3 i) {
-        return "(" + std::to_string(i.x) + "," + std::to_string(i.y) + "," + std::to_string(i.z) + ")";
+        return "(" + std::to_string(i.x) + "," + std::to_string(i.y) + "," + std::to_string(i.z) +
+               ")";
     };
-    return "; kernel " + kernel_name(running->grid->what->kernel.function) + ", block " + triple(blockIdx) + ", thread " +
-        triple(threadIdx);
+    return "; kernel " + kernel_name(running->grid->what->kernel.function) + ", block " +
+           triple(blockIdx) + ", thread " + triple(threadIdx);
 }
 
 } // namespace cudasim
@@ -325,7 +342,8 @@ int cudasim_barrier(const char *file, int line, int kind, int predicate)
         here.barrier = where;
         here.barrier_kind = kind;
     } else if (!here.barrier.is(where)) {
-        fault(cudaErrorLaunchFailure, "divergent barrier: this thread is at %s:%d, others at %s:%d%s", file, line,
+        fault(cudaErrorLaunchFailure,
+            "divergent barrier: this thread is at %s:%d, others at %s:%d%s", file, line,
             here.barrier.file, here.barrier.line, current_place().c_str());
     }
     me.now = state::at_barrier;
@@ -339,7 +357,8 @@ int cudasim_barrier(const char *file, int line, int kind, int predicate)
     return me.result;
 }
 
-/* Called with what each load of a flag has found. To find the same again is a loop that waits; a change is progress. */
+/* Called with what each load of a flag has found. To find the same again is a loop that waits; a
+ * change is progress. */
 void cudasim_poll(const void *flag, uint64_t value)
 {
     block &here = *running;

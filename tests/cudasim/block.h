@@ -1,12 +1,14 @@
-/* block: one block of a kernel while it runs, on one OS thread. Its CUDA threads are fibers, and exactly one of them runs;
- * it goes on until it waits: for a barrier, for the lanes of its warp, or in a loop that polls a flag.
+/* block: one block of a kernel while it runs, on one OS thread. Its CUDA threads are fibers, and
+ * exactly one of them runs; it goes on until it waits: for a barrier, for the lanes of its warp, or
+ * in a loop that polls a flag.
  *
- *     ready -- first in the queue --> runs -- __syncthreads() --------> at_barrier -- the last has come --> ready
- *       ^                              |  --- a warp operation -------> at_warp ----- all lanes have come -> ready
- *       |<---- polls the same again ---+  --- returns -----------------> done
+ *   ready -- first in the queue -> runs -- __syncthreads() --> at_barrier -- the last comes -> ready
+ *     ^                             |  --- warp operation ---> at_warp ---- all lanes come -> ready
+ *     |<---- polls the same again --+  --- returns ----------> done
  *
- * Nothing can run and not all are done: a deadlock, reported. Only polling threads are ready: the OS thread gives way,
- * more blocks of the grid may start, and after CUDASIM_WATCHDOG_S without any progress that too is reported.
+ * Nothing can run and not all are done: a deadlock, reported. Only polling threads are ready: the
+ * OS thread gives way, more blocks of the grid may start, and after CUDASIM_WATCHDOG_S without any
+ * progress that too is reported.
  */
 #ifndef CUDASIM_BLOCK_H
 #define CUDASIM_BLOCK_H
@@ -48,8 +50,8 @@ struct cuda_thread {
     fiber *stack; /* NULL until it first runs */
     state now;
     place waits;
-    int result;          /* of a barrier */
-    void *operand;       /* of a warp operation */
+    int result;    /* of a barrier */
+    void *operand; /* of a warp operation */
     look polled[POLLS_KEPT];
     unsigned poll_count; /* since the last barrier */
     std::vector<async_copy> copies;
@@ -80,7 +82,7 @@ public:
     void push_front(cuda_thread *thread) { slots[--first % CAPACITY] = thread; }
 
 private:
-    static constexpr unsigned CAPACITY = 2048; /* a block has at most 1024 threads, and each is in it once */
+    static constexpr unsigned CAPACITY = 2048; /* a block has at most 1024, each in it once */
     cuda_thread *slots[CAPACITY];
     unsigned first = 0, last = 0;
 };
@@ -99,7 +101,8 @@ struct block {
     unsigned arrived, phase;
     int barrier_kind, barrier_sum;
     place barrier;
-    char barrier_order[2]; /* for ThreadSanitizer: two in turn, or a fast thread's next phase would hide races of a slow one */
+    /* For ThreadSanitizer: two in turn, or a fast thread would hide races of a slow one. */
+    char barrier_order[2];
 
     /* polling */
     unsigned idle, idle_seen;
@@ -110,7 +113,8 @@ struct block {
     void *dynamic_shared;
 };
 
-/* Runs block number `index` of the grid, in the order in which blocks start, on the calling thread. */
+/* Runs block number `index` of the grid, in the order in which blocks start, on the calling
+ * thread. */
 void block_run(struct grid &grid, unsigned index);
 
 /* The block that the calling OS thread runs, or NULL. */

@@ -1,8 +1,9 @@
 /* copy: copies and fills, in the order of a stream.
  *
- * Each end of a copy must lie within one allocation, or be other memory of the host. The device process cannot see the
- * latter, so it goes through a staging buffer, piece by piece, and the call returns when it is done; copies between pinned,
- * registered and device memory are asynchronous. A kind other than cudaMemcpyDefault must be true.
+ * Each end of a copy must lie within one allocation, or be other memory of the host. The device
+ * process cannot see the latter, so it goes through a staging buffer, piece by piece, and the call
+ * returns when it is done; copies between pinned, registered and device memory are asynchronous. A
+ * kind other than cudaMemcpyDefault must be true.
  */
 #include <condition_variable>
 #include <cstring>
@@ -25,11 +26,8 @@ struct staging {
     std::vector<char *> free;
     size_t made = 0;
 };
-staging &the_staging()
-{
-    static staging *made = new staging();
-    return *made;
-}
+forever<staging> the_staging_;
+staging &the_staging() { return *the_staging_; }
 
 class staging_buffer {
 public:
@@ -40,7 +38,8 @@ public:
         if (all.free.empty() && all.made < STAGING_BUFFERS) {
             all.made++;
             lock.unlock();
-            if (cudaHostAlloc((void **)&bytes, STAGING_BYTES, cudaHostAllocDefault) != cudaSuccess) bytes = nullptr;
+            if (cudaHostAlloc((void **)&bytes, STAGING_BYTES, cudaHostAllocDefault) != cudaSuccess)
+                bytes = nullptr;
             return;
         }
         all.given_back.wait(lock, [&] { return !all.free.empty(); });
@@ -77,7 +76,9 @@ cudaError_t resolve(end &into, const void *address, size_t bytes)
     std::lock_guard<std::mutex> lock(book_mutex());
     const allocation *found = book_find(address);
     into = {(char *)address, nullptr, false};
-    if (found == nullptr) return in_device_space(address) || in_pinned_space(address) ? cudaErrorInvalidValue : cudaSuccess;
+    if (found == nullptr)
+        return in_device_space(address) || in_pinned_space(address) ? cudaErrorInvalidValue
+                                                                    : cudaSuccess;
     if ((const char *)address + bytes > found->begin + found->bytes) return cudaErrorInvalidValue;
     into.device = device_address(*found, address);
     into.on_device = found->kind == memory::device || found->kind == memory::imported;
@@ -98,7 +99,8 @@ bool kind_is_true(cudaMemcpyKind kind, const copy &what)
 cudaError_t submit_rows(stream &stream, const copy &what, uint32_t *ticket)
 {
     fresh_item made(work::copy);
-    made.copy = {what.to.device, what.from.device, what.to_pitch, what.from_pitch, what.row_bytes, what.rows};
+    made.copy = {what.to.device, what.from.device, what.to_pitch, what.from_pitch, what.row_bytes,
+        what.rows};
     return stream_submit(stream, made, ticket);
 }
 
@@ -138,9 +140,10 @@ cudaError_t copy_staged(stream &stream, const copy &what)
     return error;
 }
 
-/* synchronous: the call of the name without Async, which waits unless both ends are on the device. */
-cudaError_t copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t row_bytes, size_t rows,
-    cudaMemcpyKind kind, cudaStream_t handle, bool synchronous)
+/* synchronous: the call of the name without Async, which waits unless both ends are on the
+ * device. */
+cudaError_t copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+    size_t row_bytes, size_t rows, cudaMemcpyKind kind, cudaStream_t handle, bool synchronous)
 {
     cudaError_t error = enter();
     if (error != cudaSuccess) return error;
@@ -160,7 +163,8 @@ cudaError_t copy_rows(void *to, size_t to_pitch, const void *from, size_t from_p
     return error == cudaSuccess && waits ? stream_wait(*stream, ticket) : error;
 }
 
-cudaError_t fill_rows(void *to, size_t pitch, int byte, size_t row_bytes, size_t rows, cudaStream_t handle)
+cudaError_t fill_rows(
+    void *to, size_t pitch, int byte, size_t row_bytes, size_t rows, cudaStream_t handle)
 {
     cudaError_t error = enter();
     if (error != cudaSuccess) return error;
@@ -183,7 +187,8 @@ cudaError_t fill_rows(void *to, size_t pitch, int byte, size_t row_bytes, size_t
 using namespace cudasim;
 extern "C" {
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream)
+cudaError_t cudaMemcpyAsync(
+    void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream)
 {
     return leave(copy_rows(to, bytes, from, bytes, bytes, 1, kind, stream, false));
 }
@@ -193,21 +198,23 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
     return leave(copy_rows(to, bytes, from, bytes, bytes, 1, kind, nullptr, true));
 }
 
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t row_bytes,
-    size_t rows, cudaMemcpyKind kind, cudaStream_t stream)
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+    size_t row_bytes, size_t rows, cudaMemcpyKind kind, cudaStream_t stream)
 {
     return leave(copy_rows(to, to_pitch, from, from_pitch, row_bytes, rows, kind, stream, false));
 }
 
-cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t row_bytes, size_t rows,
-    cudaMemcpyKind kind)
+cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+    size_t row_bytes, size_t rows, cudaMemcpyKind kind)
 {
     return leave(copy_rows(to, to_pitch, from, from_pitch, row_bytes, rows, kind, nullptr, true));
 }
 
-cudaError_t cudaMemcpyPeerAsync(void *to, int, const void *from, int, size_t bytes, cudaStream_t stream)
+cudaError_t cudaMemcpyPeerAsync(
+    void *to, int, const void *from, int, size_t bytes, cudaStream_t stream)
 {
-    return leave(copy_rows(to, bytes, from, bytes, bytes, 1, cudaMemcpyDeviceToDevice, stream, false));
+    return leave(
+        copy_rows(to, bytes, from, bytes, bytes, 1, cudaMemcpyDeviceToDevice, stream, false));
 }
 
 /* In order with all work of both devices, before and after it. */
@@ -216,7 +223,9 @@ cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_d
     cudaError_t error = enter();
     if (error == cudaSuccess) error = stream_wait_all(to_device);
     if (error == cudaSuccess) error = stream_wait_all(from_device);
-    if (error == cudaSuccess) error = copy_rows(to, bytes, from, bytes, bytes, 1, cudaMemcpyDeviceToDevice, nullptr, false);
+    if (error == cudaSuccess)
+        error =
+            copy_rows(to, bytes, from, bytes, bytes, 1, cudaMemcpyDeviceToDevice, nullptr, false);
     return leave(error == cudaSuccess ? stream_wait_all(current_device()) : error);
 }
 
@@ -225,9 +234,13 @@ cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t strea
     return leave(fill_rows(to, bytes, byte, bytes, 1, stream));
 }
 
-cudaError_t cudaMemset(void *to, int byte, size_t bytes) { return cudaMemsetAsync(to, byte, bytes, nullptr); }
+cudaError_t cudaMemset(void *to, int byte, size_t bytes)
+{
+    return cudaMemsetAsync(to, byte, bytes, nullptr);
+}
 
-cudaError_t cudaMemset2DAsync(void *to, size_t pitch, int byte, size_t row_bytes, size_t rows, cudaStream_t stream)
+cudaError_t cudaMemset2DAsync(
+    void *to, size_t pitch, int byte, size_t row_bytes, size_t rows, cudaStream_t stream)
 {
     return leave(fill_rows(to, pitch, byte, row_bytes, rows, stream));
 }

@@ -1,8 +1,10 @@
-/* cudasim: what a kernel's source means to g++. verbs/kernel.cuh includes it where nvcc does not compile; nobody else does.
+/* cudasim: what a kernel's source means to g++. verbs/kernel.cuh includes it where nvcc does not
+ * compile; nobody else does.
  *
- * A kernel becomes a plain function that one fiber per CUDA thread calls. A block runs on one OS thread, so __shared__ is
- * static thread_local; threadIdx and its like are variables of that thread. Barriers, warp operations and polls are calls
- * of the simulator, which know their file and line.
+ * A kernel becomes a plain function that one fiber per CUDA thread calls. A block runs on one OS
+ * thread, so __shared__ is static thread_local; threadIdx and its like are variables of that
+ * thread. Barriers, warp operations and polls are calls of the simulator, which know their file and
+ * line.
  */
 #ifndef CUDASIM_H
 #define CUDASIM_H
@@ -59,8 +61,8 @@ enum cudasim_matrix_type { CUDASIM_BFLOAT16, CUDASIM_FLOAT16 };
 extern "C" {
 /* Returns the sum of the predicates of the block. kind: what must be alike in all threads. */
 int cudasim_barrier(const char *file, int line, int kind, int predicate);
-uint64_t cudasim_shuffle(enum cudasim_shuffle_kind kind, unsigned mask, uint64_t value, int argument, int width,
-    const char *file, int line);
+uint64_t cudasim_shuffle(enum cudasim_shuffle_kind kind, unsigned mask, uint64_t value,
+    int argument, int width, const char *file, int line);
 unsigned cudasim_ballot(unsigned mask, int predicate, const char *file, int line);
 void cudasim_warp_barrier(unsigned mask, const char *file, int line);
 void cudasim_matrix_product(float *d, const uint32_t *a, const uint32_t *b, const float *c,
@@ -69,13 +71,14 @@ void cudasim_matrix_load(uint32_t *d, const void *row, int transposed, const cha
 void cudasim_copy_async(void *to, const void *from, unsigned bytes);
 void cudasim_copy_commit();
 void cudasim_copy_wait(unsigned groups_left);
-/* A load of a flag found this value; a thread that finds the same again and again gives way to others. */
+/* A load of a flag found this value; a thread that finds the same again and again gives way to
+ * others. */
 void cudasim_poll(const void *flag, uint64_t value);
 void cudasim_nanosleep();
 [[noreturn]] void cudasim_trap(const char *why);
 cudaError_t cudasim_launch(const cudaLaunchConfig_t *config, const void *kernel,
-    void (*invoke)(const void *kernel, const void *arguments), const void *(*anchor)(), const void *arguments,
-    size_t bytes, int clear_of_padding);
+    void (*invoke)(const void *kernel, const void *arguments), const void *(*anchor)(),
+    const void *arguments, size_t bytes, int clear_of_padding);
 int cudasim_at_exit_of_device(void (*function)());
 }
 
@@ -86,10 +89,10 @@ static const int cudasim_coverage = cudasim_at_exit_of_device(__gcov_dump);
 
 /* ---- barriers ---- */
 
-#define __syncthreads()          ((void)cudasim_barrier(__FILE__, __LINE__, 0, 0))
-#define __syncthreads_count(p)   cudasim_barrier(__FILE__, __LINE__, 1, (p) ? 1 : 0)
-#define __syncthreads_or(p)      (cudasim_barrier(__FILE__, __LINE__, 2, (p) ? 1 : 0) != 0)
-#define __syncthreads_and(p)     (cudasim_barrier(__FILE__, __LINE__, 3, (p) ? 0 : 1) == 0)
+#define __syncthreads()        ((void)cudasim_barrier(__FILE__, __LINE__, 0, 0))
+#define __syncthreads_count(p) cudasim_barrier(__FILE__, __LINE__, 1, (p) ? 1 : 0)
+#define __syncthreads_or(p)    (cudasim_barrier(__FILE__, __LINE__, 2, (p) ? 1 : 0) != 0)
+#define __syncthreads_and(p)   (cudasim_barrier(__FILE__, __LINE__, 3, (p) ? 0 : 1) == 0)
 struct cudasim_warp_barrier_at {
     const char *file;
     int line;
@@ -106,8 +109,8 @@ static inline void __nanosleep(unsigned) { cudasim_nanosleep(); }
 /* ---- warps ---- */
 
 template <class T>
-static inline T cudasim_shuffle_of(cudasim_shuffle_kind kind, const char *file, int line, unsigned mask, T value,
-    int argument, int width = 32)
+static inline T cudasim_shuffle_of(cudasim_shuffle_kind kind, const char *file, int line,
+    unsigned mask, T value, int argument, int width = 32)
 {
     static_assert(sizeof(T) <= 8 && std::is_trivially_copyable<T>::value, "what a shuffle moves");
     uint64_t bits = 0;
@@ -116,10 +119,12 @@ static inline T cudasim_shuffle_of(cudasim_shuffle_kind kind, const char *file, 
     std::memcpy(&value, &bits, sizeof value);
     return value;
 }
-#define __shfl_sync(...)      cudasim_shuffle_of(CUDASIM_SHUFFLE_INDEX, __FILE__, __LINE__, __VA_ARGS__)
-#define __shfl_up_sync(...)   cudasim_shuffle_of(CUDASIM_SHUFFLE_UP, __FILE__, __LINE__, __VA_ARGS__)
-#define __shfl_down_sync(...) cudasim_shuffle_of(CUDASIM_SHUFFLE_DOWN, __FILE__, __LINE__, __VA_ARGS__)
-#define __shfl_xor_sync(...)  cudasim_shuffle_of(CUDASIM_SHUFFLE_XOR, __FILE__, __LINE__, __VA_ARGS__)
+#define CUDASIM_SHUFFLE(kind, ...)                                                                 \
+    cudasim_shuffle_of(CUDASIM_SHUFFLE_##kind, __FILE__, __LINE__, __VA_ARGS__)
+#define __shfl_sync(...)      CUDASIM_SHUFFLE(INDEX, __VA_ARGS__)
+#define __shfl_up_sync(...)   CUDASIM_SHUFFLE(UP, __VA_ARGS__)
+#define __shfl_down_sync(...) CUDASIM_SHUFFLE(DOWN, __VA_ARGS__)
+#define __shfl_xor_sync(...)  CUDASIM_SHUFFLE(XOR, __VA_ARGS__)
 #define __ballot_sync(m, p)   cudasim_ballot(m, (p) ? 1 : 0, __FILE__, __LINE__)
 #define __any_sync(m, p)      (__ballot_sync(m, p) != 0)
 #define __all_sync(m, p)      (__ballot_sync(m, !(p)) == 0)
@@ -174,9 +179,9 @@ template <class T> static inline void __stwt(T *p, T v) { *p = v; }
 
 using std::max;
 using std::min;
-#define __expf(x)  expf(x) /* glibc declares these names */
-#define __logf(x)  logf(x)
-#define __log2f(x) log2f(x)
+#define __expf(x)    expf(x) /* glibc declares these names */
+#define __logf(x)    logf(x)
+#define __log2f(x)   log2f(x)
 #define __powf(x, y) powf(x, y)
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline float __frsqrt_rn(float x) { return 1.0f / sqrtf(x); }
@@ -195,9 +200,15 @@ static inline float __uint_as_float(unsigned x) { return float32_from_bits(x); }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 static inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz((unsigned)x); }
-static inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll((unsigned long long)x); }
+static inline int __clzll(long long x)
+{
+    return x == 0 ? 64 : __builtin_clzll((unsigned long long)x);
+}
 static inline int __ffs(int x) { return __builtin_ffs(x); }
-static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
+static inline unsigned __umulhi(unsigned a, unsigned b)
+{
+    return (unsigned)((uint64_t)a * b >> 32);
+}
 
 /* ---- launch: the same call as the toolkit's template ---- */
 
@@ -209,14 +220,15 @@ static inline const void *cudasim_anchor()
 
 template <class... P> struct cudasim_kernel {
     using arguments = std::tuple<std::decay_t<P>...>;
-    static_assert((std::is_trivially_copyable<std::decay_t<P>>::value && ...), "what a launch copies");
+    static_assert((std::is_trivially_copyable<std::decay_t<P>>::value && ...), "a launch copies");
 
-    template <size_t... I> static void call(const void *kernel, arguments &a, std::index_sequence<I...>)
+    template <size_t... I>
+    static void call(const void *kernel, arguments &a, std::index_sequence<I...>)
     {
         ((void (*)(P...))kernel)(std::get<I>(a)...);
     }
-    /* What lies between the members of a struct is whatever was on the stack: it may look like a pointer. False where the
-     * compiler cannot clear it. */
+    /* What lies between the members of a struct is whatever was on the stack: it may look like a
+     * pointer. False where the compiler cannot clear it. */
     static bool clear_padding(arguments &a)
     {
 #if __has_builtin(__builtin_clear_padding)
@@ -229,19 +241,24 @@ template <class... P> struct cudasim_kernel {
     }
     static void invoke(const void *kernel, const void *bytes)
     {
-        alignas(arguments) unsigned char copy[sizeof(arguments)]; /* each thread has its own parameters */
+        /* Each thread has its own parameters. */
+        alignas(arguments) unsigned char copy[sizeof(arguments)];
         std::memcpy(copy, bytes, sizeof copy);
-        call(kernel, *std::launder(reinterpret_cast<arguments *>(copy)), std::index_sequence_for<P...>());
+        call(kernel, *std::launder(reinterpret_cast<arguments *>(copy)),
+            std::index_sequence_for<P...>());
     }
 };
 
 template <typename... P, typename... A>
-static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...), A &&...arguments)
+static inline cudaError_t cudaLaunchKernelEx(
+    const cudaLaunchConfig_t *config, void (*kernel)(P...), A &&...arguments)
 {
     using known = cudasim_kernel<P...>;
     alignas(typename known::arguments) unsigned char bytes[sizeof(typename known::arguments)] = {};
-    bool clear = known::clear_padding(*new (bytes) typename known::arguments(std::forward<A>(arguments)...));
-    return cudasim_launch(config, (const void *)kernel, known::invoke, cudasim_anchor, bytes, sizeof bytes, clear);
+    bool clear =
+        known::clear_padding(*new (bytes) typename known::arguments(std::forward<A>(arguments)...));
+    return cudasim_launch(
+        config, (const void *)kernel, known::invoke, cudasim_anchor, bytes, sizeof bytes, clear);
 }
 
 #endif

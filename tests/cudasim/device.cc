@@ -47,7 +47,8 @@ void describe(cudaDeviceProp &of, int device)
     of.textureAlignment = 512;
     of.memPitch = 0x7fffffff;
     of.pciBusID = device + 1;
-    of.unifiedAddressing = of.canMapHostMemory = of.concurrentKernels = of.hostRegisterSupported = 1;
+    of.unifiedAddressing = of.canMapHostMemory = of.concurrentKernels = of.hostRegisterSupported =
+        1;
     of.asyncEngineCount = 2;
     of.ipcEventSupported = self.set.ipc;
 }
@@ -177,7 +178,8 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
     if (flags != 0) return leave(cudaErrorInvalidValue);
     if (!exists(peer) || peer == current_device()) return leave(cudaErrorInvalidDevice);
     if (!self.set.peers) return leave(cudaErrorPeerAccessUnsupported);
-    return leave(peers[current_device()][peer].exchange(true) ? cudaErrorPeerAccessAlreadyEnabled : cudaSuccess);
+    return leave(peers[current_device()][peer].exchange(true) ? cudaErrorPeerAccessAlreadyEnabled
+                                                              : cudaSuccess);
 }
 
 cudaError_t cudaDeviceDisablePeerAccess(int peer)
@@ -185,7 +187,8 @@ cudaError_t cudaDeviceDisablePeerAccess(int peer)
     cudaError_t error = enter();
     if (error != cudaSuccess) return leave(error);
     if (!exists(peer)) return leave(cudaErrorInvalidDevice);
-    return leave(peers[current_device()][peer].exchange(false) ? cudaSuccess : cudaErrorPeerAccessNotEnabled);
+    return leave(peers[current_device()][peer].exchange(false) ? cudaSuccess
+                                                               : cudaErrorPeerAccessNotEnabled);
 }
 
 cudaError_t cudaDeviceGetP2PAttribute(int *value, cudaDeviceP2PAttr which, int device, int peer)

@@ -1,11 +1,13 @@
-/* device_process: the main thread of the device process: maps memory as the host asks, and starts the workers.
+/* device_process: the main thread of the device process: maps memory as the host asks, and starts
+ * the workers.
  *
- *   an allocation      guard | 0xff… | begin … end | 0xff… | guard        a page each, never mapped
- *                            page                          page + bytes
+ *   an allocation   guard | 0xff… | begin … end | 0xff… | guard     guards: a page, never mapped
+ *                         page                          page + bytes
  *
- * Memory begins as 0xff bytes, NaN in every float dtype. end is as near to the guard as the alignment of 256 lets it be,
- * and what lies around is looked at when the memory is given back: a write past an allocation is a fault at once, or is
- * found then. Addresses are never used again: an access to freed memory is a fault too.
+ * Memory begins as 0xff bytes, NaN in every float dtype. end is as near to the guard as the
+ * alignment of 256 lets it be, and what lies around is looked at when the memory is given back: a
+ * write past an allocation is a fault at once, or is found then. Addresses are never used again: an
+ * access to freed memory is a fault too.
  */
 #include <algorithm>
 #include <cerrno>
@@ -34,18 +36,20 @@ struct mapping {
     uint64_t at, bytes, begin, end;
     bool freed;
 };
-/* Written by the main thread, only added to; read by it and, for the text of a fault, by whoever faults. */
+/* Written by the main thread, only added to; read by it and, for the text of a fault, by whoever
+ * faults. */
 std::vector<mapping> mappings;
 
 bool map_at(const request &question, int file)
 {
-    return file >= 0 && mmap((void *)question.at, question.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
-        (off_t)question.offset) != MAP_FAILED;
+    return file >= 0 && mmap((void *)question.at, question.bytes, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_FIXED, file, (off_t)question.offset) != MAP_FAILED;
 }
 
 void unmap_at(const request &question)
 {
-    mmap((void *)question.at, question.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    mmap((void *)question.at, question.bytes, PROT_NONE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 void fill_new(const request &question)
@@ -57,21 +61,23 @@ void fill_new(const request &question)
 
 bool untouched(uint64_t from, uint64_t to)
 {
-    return std::all_of((unsigned char *)from, (unsigned char *)to, [](unsigned char c) { return c == 0xff; });
+    return std::all_of(
+        (unsigned char *)from, (unsigned char *)to, [](unsigned char c) { return c == 0xff; });
 }
 
 void check_margins(const mapping &of)
 {
     bool before = untouched(of.at, of.begin), after = untouched(of.end, of.at + of.bytes);
     if (before && after) return;
-    fault(cudaErrorIllegalAddress, "bytes just %s an allocation of %zu bytes were written; seen now that it is freed",
+    fault(cudaErrorIllegalAddress,
+        "bytes just %s an allocation of %zu bytes were written; seen now that it is freed",
         before ? "behind" : "before", (size_t)(of.end - of.begin));
 }
 
 int take_back(const request &question)
 {
     for (mapping &each : mappings) {
-        if (each.at != question.at) continue;
+        if (each.at != question.at || each.freed) continue;
         check_margins(each);
         each.freed = true;
     }
@@ -84,8 +90,9 @@ int take_back(const request &question)
 int open_region(const request &question)
 {
     int file = foreign_file(question.process, question.file);
-    void *events = file < 0 ? MAP_FAILED
-                            : mmap(nullptr, sizeof(event_file), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    void *events =
+        file < 0 ? MAP_FAILED
+                 : mmap(nullptr, sizeof(event_file), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     int error = events == MAP_FAILED ? errno : 0;
     if (file >= 0) close(file);
     if (error == 0) self.regions[question.offset].events = (event_file *)events;
@@ -117,13 +124,15 @@ int answer(request &question)
     return EINVAL;
 }
 
-/* The host process may go without a word. Where the kernel has no pidfd, its going is a change of our parent. */
+/* The host process may go without a word. Where the kernel has no pidfd, its going is a change
+ * of our parent. */
 void watch_host()
 {
     int file = (int)syscall(SYS_pidfd_open, self.host, 0);
     if (file >= 0) {
         struct pollfd gone = {file, POLLIN, 0};
-        while (poll(&gone, 1, -1) < 0 && errno == EINTR) {}
+        while (poll(&gone, 1, -1) < 0 && errno == EINTR) {
+        }
     } else {
         while (getppid() == self.host) usleep(100000);
     }
@@ -162,9 +171,11 @@ void describe_address(char *text, size_t bytes, const void *address)
         const mapping &each = mappings[i];
         size_t size = each.end - each.begin;
         if (at < each.at || at >= each.at + each.bytes + PAGE) continue;
-        if (each.freed) snprintf(text, bytes, ": an allocation of %zu bytes that has been freed", size);
+        if (each.freed)
+            snprintf(text, bytes, ": an allocation of %zu bytes that has been freed", size);
         else if (at >= each.end)
-            snprintf(text, bytes, ": %zu bytes past the end of an allocation of %zu bytes", (size_t)(at - each.end), size);
+            snprintf(text, bytes, ": %zu bytes past the end of an allocation of %zu bytes",
+                (size_t)(at - each.end), size);
         else snprintf(text, bytes, ": in an allocation of %zu bytes", size);
         return;
     }
@@ -179,7 +190,8 @@ void device_main()
     close_inherited();
     mappings.reserve(1 << 16); /* it does not move while somebody faults */
     fault_install();
-    for (int terminal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) signal(terminal, SIG_IGN); /* the host decides */
+    for (int terminal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT})
+        signal(terminal, SIG_IGN); /* the host decides */
     std::thread(watch_host).detach();
     request question;
     while (recv(self.socket, &question, sizeof question, 0) == (ssize_t)sizeof question) {

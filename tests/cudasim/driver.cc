@@ -18,7 +18,8 @@ CUresult driver_error(cudaError_t error)
     }
 }
 
-CUresult submit_value(work kind, CUstream handle, CUdeviceptr at, uint64_t value, unsigned flags, unsigned bytes)
+CUresult submit_value(
+    work kind, CUstream handle, CUdeviceptr at, uint64_t value, unsigned flags, unsigned bytes)
 {
     cudaError_t error = enter();
     stream *stream = error == cudaSuccess ? stream_of((cudaStream_t)handle) : nullptr;
@@ -68,12 +69,16 @@ CUresult pointer_attribute(void *into, CUpointer_attribute which, CUdeviceptr at
     if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
     bool on_device = found->kind == memory::device || found->kind == memory::imported;
     switch (which) {
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)into = found->id; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        *(unsigned long long *)into = found->id;
+        return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *(CUmemorytype *)into = on_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)into = found->device; return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)into = on_device; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *(int *)into = on_device;
+        return CUDA_SUCCESS;
     default: return CUDA_ERROR_NOT_SUPPORTED;
     }
 }
@@ -102,9 +107,11 @@ CUresult device_get(CUdevice *device, int ordinal)
 CUresult device_attribute(int *value, CUdevice_attribute which, CUdevice device)
 {
     *value = 0; /* what the runtime has no name for, no device here can do */
-    if (which == CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED || which == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED)
+    if (which == CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED ||
+        which == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED)
         return CUDA_SUCCESS;
-    return driver_error(cudaDeviceGetAttribute(value, (cudaDeviceAttr)which, device)); /* the same numbers */
+    return driver_error(
+        cudaDeviceGetAttribute(value, (cudaDeviceAttr)which, device)); /* the same numbers */
 }
 
 const struct {
@@ -130,15 +137,16 @@ const struct {
 using namespace cudasim;
 extern "C" {
 
-cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned, unsigned long long,
-    cudaDriverEntryPointQueryResult *result)
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned,
+    unsigned long long, cudaDriverEntryPointQueryResult *result)
 {
     cudaError_t error = enter();
     if (error != cudaSuccess) return leave(error);
     *function = nullptr;
     for (const auto &each : functions)
         if (strcmp(each.name, name) == 0) *function = each.function;
-    if (result != nullptr) *result = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    if (result != nullptr)
+        *result = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     return cudaSuccess;
 }
 

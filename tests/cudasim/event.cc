@@ -1,6 +1,7 @@
 /* event: record, wait, time.
  *
- * Every record of an event gets the next number; an event has passed when the number of its latest record is complete.
+ * Every record of an event gets the next number; an event has passed when the number of its latest
+ * record is complete.
  */
 #include "event.h"
 
@@ -42,10 +43,12 @@ cudaError_t create(cudaEvent_t *handle, unsigned flags)
 cudaError_t record(event &event, cudaStream_t handle)
 {
     stream *to = stream_of(handle);
-    if (to == nullptr || (event.region == 0 && to->device != event.device)) return cudaErrorInvalidResourceHandle;
+    if (to == nullptr || (event.region == 0 && to->device != event.device))
+        return cudaErrorInvalidResourceHandle;
     event.recorded_in = to->capture;
     event.stream = to->index;
-    if (to->capture != nullptr) return cudaSuccess; /* a place in the graph: graph.cc keeps everything in order */
+    if (to->capture != nullptr)
+        return cudaSuccess; /* a place in the graph: graph.cc keeps everything in order */
     fresh_item what(work::record);
     what.event = {event.region, event.index, cell_of(event).recorded.fetch_add(1) + 1};
     return stream_submit(*to, what, &event.ticket);
@@ -56,7 +59,8 @@ cudaError_t wait(cudaStream_t handle, event &event)
     stream *to = stream_of(handle);
     if (to == nullptr) return cudaErrorInvalidResourceHandle;
     if (event.recorded_in != nullptr) {
-        if (to->capture != nullptr && to->capture != event.recorded_in) return cudaErrorStreamCaptureIsolation;
+        if (to->capture != nullptr && to->capture != event.recorded_in)
+            return cudaErrorStreamCaptureIsolation;
         capture_join(*event.recorded_in, *to, event.stream);
         return cudaSuccess;
     }
@@ -80,7 +84,8 @@ cudaError_t synchronize(const event &event)
     uint32_t number = cell.recorded;
     for (uint32_t now; !reached(now = cell.complete, number);) {
         counter_wait(cell.complete, now, 50);
-        if (!reached(cell.complete, number) && device_ended()) return (cudaError_t)self.shared->error.load();
+        if (!reached(cell.complete, number) && device_ended())
+            return (cudaError_t)self.shared->error.load();
     }
     if (event.stream >= 0) stream_was_seen(event.stream, event.ticket);
     return cudaSuccess;
@@ -96,11 +101,15 @@ cudaError_t elapsed(float *ms, const event &from, const event &to)
 
 } // namespace
 
-event_cell &cell_of(const event &event) { return self.regions[event.region].events->cells[event.index]; }
+event_cell &cell_of(const event &event)
+{
+    return self.regions[event.region].events->cells[event.index];
+}
 
 event *event_import(int region, int index)
 {
-    return new event{region, index, current_device(), cudaEventDisableTiming | cudaEventInterprocess, nullptr, -1, 0};
+    return new event{region, index, current_device(),
+        cudaEventDisableTiming | cudaEventInterprocess, nullptr, -1, 0};
 }
 
 } // namespace cudasim
@@ -114,7 +123,10 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *handle, unsigned flags)
     return leave(error != cudaSuccess ? error : create(handle, flags));
 }
 
-cudaError_t cudaEventCreate(cudaEvent_t *handle) { return cudaEventCreateWithFlags(handle, cudaEventDefault); }
+cudaError_t cudaEventCreate(cudaEvent_t *handle)
+{
+    return cudaEventCreateWithFlags(handle, cudaEventDefault);
+}
 
 cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream)
 {

@@ -1,4 +1,5 @@
-/* event: the host's side of an event; what passes lies in an event_cell, which other processes may see too. */
+/* event: the host's side of an event; what passes lies in an event_cell, which other processes
+ * may see too. */
 #ifndef CUDASIM_EVENT_H
 #define CUDASIM_EVENT_H
 

@@ -23,11 +23,7 @@
 namespace cudasim {
 namespace {
 
-std::vector<void (*)()> &exit_functions()
-{
-    static std::vector<void (*)()> functions;
-    return functions;
-}
+forever<std::vector<void (*)()>> exit_functions;
 
 /* A file's table of symbols: dladdr() knows only the exported ones, and kernels are static. */
 std::string symbol_in_file(const char *path, uintptr_t offset)
@@ -37,7 +33,8 @@ std::string symbol_in_file(const char *path, uintptr_t offset)
     struct stat status;
     if (file < 0) return found;
     size_t bytes = fstat(file, &status) == 0 ? (size_t)status.st_size : 0;
-    char *image = bytes == 0 ? (char *)MAP_FAILED : (char *)mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    char *image = bytes == 0 ? (char *)MAP_FAILED
+                             : (char *)mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
     close(file);
     if (image == MAP_FAILED) return found;
     const ElfW(Ehdr) *head = (const ElfW(Ehdr) *)image;
@@ -68,7 +65,8 @@ std::string readable(const std::string &mangled)
     for (size_t i = 0; i < name.size(); i++) {
         depth += name[i] == '<';
         depth -= name[i] == '>';
-        if (name[i] == '(' && depth == 0 && i > 0 && name.compare(i, 11, "(anonymous ") != 0) return name.substr(0, i);
+        if (name[i] == '(' && depth == 0 && i > 0 && name.compare(i, 11, "(anonymous ") != 0)
+            return name.substr(0, i);
     }
     return name;
 }
@@ -77,12 +75,17 @@ void on_signal(int signal, siginfo_t *what, void *)
 {
     char where[160];
     if (signal == SIGABRT) fault(cudaErrorAssert, "abort%s", current_place().c_str());
-    if (signal == SIGSEGV && what->si_code == SI_KERNEL) /* the processor does not say where */
-        fault(cudaErrorMisalignedAddress, "a vector access that is not aligned%s", current_place().c_str());
+    /* Kernels are built with -fsanitize=alignment; and for a vector the processor does not say
+     * where. */
+    if (signal == SIGILL || (signal == SIGSEGV && what->si_code == SI_KERNEL))
+        fault(
+            cudaErrorMisalignedAddress, "an access that is not aligned%s", current_place().c_str());
     describe_address(where, sizeof where, what->si_addr);
-    if (signal == SIGFPE || signal == SIGILL)
-        fault(cudaErrorLaunchFailure, "%s at %p%s", strsignal(signal), what->si_addr, current_place().c_str());
-    fault(cudaErrorIllegalAddress, "illegal access to address %p%s%s", what->si_addr, where, current_place().c_str());
+    if (signal == SIGFPE)
+        fault(cudaErrorLaunchFailure, "%s at %p%s", strsignal(signal), what->si_addr,
+            current_place().c_str());
+    fault(cudaErrorIllegalAddress, "illegal access to address %p%s%s", what->si_addr, where,
+        current_place().c_str());
 }
 
 } // namespace
@@ -95,9 +98,8 @@ void fault(cudaError_t error, const char *format, ...)
     va_start(list, format);
     vsnprintf(self.shared->message, sizeof self.shared->message, format, list);
     va_end(list);
-    int expected = 0;
-    if (self.shared->error.compare_exchange_strong(expected, error))
-        dprintf(2, "cudasim[%d]: %s\n", (int)self.host, self.shared->message);
+    dprintf(2, "cudasim[%d]: %s\n", (int)self.host, self.shared->message);
+    self.shared->error = error; /* from now on others end this process too */
     for (stream_queue &each : self.shared->streams) counter_wake(each.done);
     device_exit(3);
 }
@@ -105,11 +107,11 @@ void fault(cudaError_t error, const char *format, ...)
 void device_exit(int code)
 {
     fflush(stdout);
-    for (void (*function)() : exit_functions()) function();
+    for (void (*function)() : *exit_functions) function();
     _exit(code);
 }
 
-void at_exit_of_device(void (*function)()) { exit_functions().push_back(function); }
+void at_exit_of_device(void (*function)()) { (*exit_functions).push_back(function); }
 
 void fault_stack()
 {
@@ -136,7 +138,8 @@ std::string kernel_name(const void *function)
     struct link_map *map = nullptr;
     dladdr1(function, &info, (void **)&map, RTLD_DL_LINKMAP);
     const char *path = map != nullptr && *map->l_name ? map->l_name : "/proc/self/exe";
-    std::string name = symbol_in_file(path, (uintptr_t)function - (map != nullptr ? map->l_addr : 0));
+    std::string name =
+        symbol_in_file(path, (uintptr_t)function - (map != nullptr ? map->l_addr : 0));
     return name.empty() ? "?" : readable(name);
 }
 

@@ -1,5 +1,5 @@
-/* fault: the end of the device: an error that every later call of the host returns, as on hardware, with a message that
- * names the kernel, the block, the thread and the address. */
+/* fault: the end of the device: an error that every later call of the host returns, as on
+ * hardware, with a message that names the kernel, the block, the thread and the address. */
 #ifndef CUDASIM_FAULT_H
 #define CUDASIM_FAULT_H
 
@@ -8,10 +8,11 @@
 
 namespace cudasim {
 
-[[noreturn]] void fault(cudaError_t error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+[[noreturn]] void fault(cudaError_t error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
-/* Signals of the device process become faults. fault_stack() is for each thread that runs kernels: the handler needs a
- * stack, and a kernel's may be what has overflowed. */
+/* Signals of the device process become faults. fault_stack() is for each thread that runs
+ * kernels: the handler needs a stack, and a kernel's may be what has overflowed. */
 void fault_install();
 void fault_stack();
 

@@ -1,10 +1,10 @@
-/* fiber: stacks, and the switch between two of them. Only the registers that a called function must keep are saved, so a
- * switch costs a few nanoseconds.
+/* fiber: stacks, and the switch between two of them. Only the registers that a called function must
+ * keep are saved, so a switch costs a few nanoseconds.
  *
  *   a new stack, from its top         x86-64                     aarch64
  *                                     0: entry never returns
  *                                     entry
- *                                     6 registers                20 registers, x30 = entry among them
+ *                                     6 registers                20 registers, with x30 = entry
  *     stack_pointer ->
  *     stack         ->  a guard page below
  */
@@ -28,8 +28,10 @@ void __tsan_acquire(void *place) __attribute__((weak));
 void __tsan_release(void *place) __attribute__((weak));
 void __tsan_read_range(void *bytes, unsigned long count) __attribute__((weak));
 void __tsan_write_range(void *bytes, unsigned long count) __attribute__((weak));
-void __sanitizer_start_switch_fiber(void **save, const void *bottom, size_t bytes) __attribute__((weak));
-void __sanitizer_finish_switch_fiber(void *save, const void **bottom, size_t *bytes) __attribute__((weak));
+void __sanitizer_start_switch_fiber(void **save, const void *bottom, size_t bytes)
+    __attribute__((weak));
+void __sanitizer_finish_switch_fiber(void *save, const void **bottom, size_t *bytes)
+    __attribute__((weak));
 void cudasim_switch(void **save_stack_pointer, void *stack_pointer);
 }
 
@@ -105,16 +107,20 @@ constexpr size_t STACK_BYTES = 64 << 10, SANITIZED_STACK_BYTES = 256 << 10;
 
 fiber *fiber_new(void (*entry)())
 {
-    size_t bytes = __sanitizer_start_switch_fiber != nullptr || tsan_watches() ? SANITIZED_STACK_BYTES
-                                                                             : STACK_BYTES;
+    size_t bytes = __sanitizer_start_switch_fiber != nullptr || tsan_watches()
+                       ? SANITIZED_STACK_BYTES
+                       : STACK_BYTES;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     void *memory = mmap(nullptr, bytes + PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (memory == MAP_FAILED || mprotect(memory, PAGE, PROT_NONE) != 0) {
-        fprintf(stderr, "cudasim: no stack for another CUDA thread (%s): use smaller blocks, fewer that wait at once "
-            "(CUDASIM_RESIDENT), or raise vm.max_map_count\n", strerror(errno));
+        fprintf(stderr,
+            "cudasim: no stack for another CUDA thread (%s): use smaller blocks, fewer that wait "
+            "at once (CUDASIM_RESIDENT), or raise vm.max_map_count\n",
+            strerror(errno));
         abort();
     }
-    /* The tops of all stacks would share the same few sets of the cache: each is moved by a different amount. */
+    /* The tops of all stacks would share the same few sets of the cache: each is moved by a
+     * different amount. */
     static std::atomic<unsigned> count;
     size_t color = count.fetch_add(1) * 320u & 4032u;
 
@@ -143,9 +149,11 @@ void fiber_here(fiber &here)
 void fiber_switch(fiber &from, fiber &to)
 {
     if (tsan_watches()) __tsan_switch_to_fiber(to.tsan, 1 /* no order */);
-    if (__sanitizer_start_switch_fiber) __sanitizer_start_switch_fiber(&from.asan, to.stack, to.stack_bytes);
+    if (__sanitizer_start_switch_fiber)
+        __sanitizer_start_switch_fiber(&from.asan, to.stack, to.stack_bytes);
     cudasim_switch(&from.stack_pointer, to.stack_pointer);
-    if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(from.asan, nullptr, nullptr);
+    if (__sanitizer_finish_switch_fiber)
+        __sanitizer_finish_switch_fiber(from.asan, nullptr, nullptr);
 }
 
 void fiber_entered()

@@ -14,22 +14,23 @@ struct fiber {
     size_t stack_bytes;
 };
 
-/* A fiber that starts with entry() when it is first switched to. entry never returns. Never freed: whoever is done with
- * it gives it other work. */
+/* A fiber that starts with entry() when it is first switched to. entry never returns. Never
+ * freed: whoever is done with it gives it other work. */
 fiber *fiber_new(void (*entry)());
 
 /* The calling OS thread as a fiber, so that one can switch back to it. */
 void fiber_here(fiber &here);
 
-/* Leaves `from`, which is running, for `to`. Returns when somebody switches back. Implies no order of memory. */
+/* Leaves `from`, which is running, for `to`. Returns when somebody switches back. Implies no
+ * order of memory. */
 void fiber_switch(fiber &from, fiber &to);
 
 /* The first thing that entry() does. */
 void fiber_entered();
 
-/* ThreadSanitizer, where kernels are built with it: what CUDA orders is told to it here, and nowhere else, since the
- * simulator itself is never instrumented. `place` stands for an order: whoever acquires it comes after all that has
- * been released to it. */
+/* ThreadSanitizer, where kernels are built with it: what CUDA orders is told to it here, and
+ * nowhere else, since the simulator itself is never instrumented. `place` stands for an order:
+ * whoever acquires it comes after all that has been released to it. */
 bool tsan_watches();
 void tsan_acquire(const void *place);
 void tsan_release(const void *place);

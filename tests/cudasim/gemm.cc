@@ -1,5 +1,6 @@
-/* gemm: runs in the device process, in the order of its stream. OpenBLAS multiplies where it is installed, opened there alone,
- * and plain loops where not. 16-bit elements are widened first and rounded once at the end.
+/* gemm: runs in the device process, in the order of its stream. OpenBLAS multiplies where it is
+ * installed, opened there alone, and plain loops where not. 16-bit elements are widened first and
+ * rounded once at the end.
  */
 #include "gemm.h"
 
@@ -17,19 +18,21 @@
 namespace cudasim {
 namespace {
 
-using sgemm_function = void (*)(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha,
-    const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc);
+using sgemm_function = void (*)(int order, int transpose_a, int transpose_b, int m, int n, int k,
+    float alpha, const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc);
 enum { BY_COLUMNS = 102, AS_IT_IS = 111, TRANSPOSED = 112 }; /* of cblas.h */
 
-void sgemm_plain(int, int transpose_a, int transpose_b, int m, int n, int k, float alpha, const float *a, int lda,
-    const float *b, int ldb, float, float *c, int ldc)
+void sgemm_plain(int, int transpose_a, int transpose_b, int m, int n, int k, float alpha,
+    const float *a, int lda, const float *b, int ldb, float, float *c, int ldc)
 {
     for (int j = 0; j < n; j++) {
         for (int i = 0; i < m; i++) {
             double sum = 0;
             for (int l = 0; l < k; l++) {
-                float x = transpose_a == TRANSPOSED ? a[l + (size_t)i * (size_t)lda] : a[i + (size_t)l * (size_t)lda];
-                float y = transpose_b == TRANSPOSED ? b[j + (size_t)l * (size_t)ldb] : b[l + (size_t)j * (size_t)ldb];
+                float x = transpose_a == TRANSPOSED ? a[l + (size_t)i * (size_t)lda]
+                                                    : a[i + (size_t)l * (size_t)lda];
+                float y = transpose_b == TRANSPOSED ? b[j + (size_t)l * (size_t)ldb]
+                                                    : b[l + (size_t)j * (size_t)ldb];
                 sum += (double)x * y;
             }
             c[i + (size_t)j * (size_t)ldc] = alpha * (float)sum;
@@ -52,7 +55,8 @@ size_t element_bytes(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
 
 char *place_of(const matrix &of, long long batch, long long row, long long col)
 {
-    return (char *)of.at + (batch * of.batch_stride + col * of.ld + row) * (long long)element_bytes(of.type);
+    return (char *)of.at +
+           (batch * of.batch_stride + col * of.ld + row) * (long long)element_bytes(of.type);
 }
 
 float load(const char *at, cudaDataType_t type)
@@ -65,7 +69,9 @@ float load(const char *at, cudaDataType_t type)
 void store(char *at, cudaDataType_t type, float value)
 {
     if (type == CUDA_R_32F) *(float *)at = value;
-    else *(uint16_t *)at = type == CUDA_R_16BF ? float32_to_bfloat16(value) : float32_to_float16(value);
+    else
+        *(uint16_t *)at =
+            type == CUDA_R_16BF ? float32_to_bfloat16(value) : float32_to_float16(value);
 }
 
 /* rows × cols of a batch as float32, without gaps between columns. */
@@ -77,19 +83,22 @@ std::vector<float> widened(const matrix &of, long long batch, int rows, int cols
         const char *from = place_of(of, batch, 0, col);
         tsan_reads(from, (size_t)rows * bytes);
         for (int row = 0; row < rows; row++)
-            wide[(size_t)col * (size_t)rows + (size_t)row] = load(from + (size_t)row * bytes, of.type);
+            wide[(size_t)col * (size_t)rows + (size_t)row] =
+                load(from + (size_t)row * bytes, of.type);
     }
     return wide;
 }
 
-void narrow_to(const matrix &to, long long batch, int rows, int cols, const std::vector<float> &wide)
+void narrow_to(
+    const matrix &to, long long batch, int rows, int cols, const std::vector<float> &wide)
 {
     size_t bytes = element_bytes(to.type);
     for (int col = 0; col < cols; col++) {
         char *at = place_of(to, batch, 0, col);
         tsan_writes(at, (size_t)rows * bytes);
         for (int row = 0; row < rows; row++)
-            store(at + (size_t)row * bytes, to.type, wide[(size_t)col * (size_t)rows + (size_t)row]);
+            store(
+                at + (size_t)row * bytes, to.type, wide[(size_t)col * (size_t)rows + (size_t)row]);
     }
 }
 
@@ -137,11 +146,13 @@ void run_one(const gemm &what, int batch)
 {
     int a_rows = what.a.transposed ? what.k : what.m, a_cols = what.a.transposed ? what.m : what.k;
     int b_rows = what.b.transposed ? what.n : what.k, b_cols = what.b.transposed ? what.k : what.n;
-    std::vector<float> a = widened(what.a, batch, a_rows, a_cols), b = widened(what.b, batch, b_rows, b_cols);
+    std::vector<float> a = widened(what.a, batch, a_rows, a_cols),
+                       b = widened(what.b, batch, b_rows, b_cols);
     std::vector<float> d((size_t)what.m * (size_t)what.n);
     if (what.k > 0 && !d.empty())
-        find_sgemm()(BY_COLUMNS, what.a.transposed ? TRANSPOSED : AS_IT_IS, what.b.transposed ? TRANSPOSED : AS_IT_IS,
-            what.m, what.n, what.k, what.alpha, a.data(), a_rows, b.data(), b_rows, 0.0f, d.data(), what.m);
+        find_sgemm()(BY_COLUMNS, what.a.transposed ? TRANSPOSED : AS_IT_IS,
+            what.b.transposed ? TRANSPOSED : AS_IT_IS, what.m, what.n, what.k, what.alpha, a.data(),
+            a_rows, b.data(), b_rows, 0.0f, d.data(), what.m);
     if (what.beta != 0) { /* c is not read otherwise: it may be NaN */
         std::vector<float> c = widened(what.c, batch, what.m, what.n);
         for (size_t i = 0; i < d.size(); i++) d[i] += what.beta * c[i];
@@ -149,8 +160,10 @@ void run_one(const gemm &what, int batch)
     finish(d, what, batch);
     narrow_to(what.d, batch, what.m, what.n, d);
     const matrix &bias = what.then.bias;
-    if (what.then.sums_a) narrow_to(bias, batch, what.m, 1, sums(a, a_rows, a_cols, !what.a.transposed));
-    if (what.then.sums_b) narrow_to(bias, batch, what.n, 1, sums(b, b_rows, b_cols, what.b.transposed));
+    if (what.then.sums_a)
+        narrow_to(bias, batch, what.m, 1, sums(a, a_rows, a_cols, !what.a.transposed));
+    if (what.then.sums_b)
+        narrow_to(bias, batch, what.n, 1, sums(b, b_rows, b_cols, what.b.transposed));
 }
 
 void run(const void *arguments)
@@ -159,16 +172,20 @@ void run(const void *arguments)
     for (int batch = 0; batch < what.batch; batch++) run_one(what, batch);
 }
 
-bool known(cudaDataType_t type) { return type == CUDA_R_32F || type == CUDA_R_16BF || type == CUDA_R_16F; }
+bool known(cudaDataType_t type)
+{
+    return type == CUDA_R_32F || type == CUDA_R_16BF || type == CUDA_R_16F;
+}
 
 } // namespace
 
 cublasStatus_t gemm_submit(const gemm &what, cudaStream_t stream)
 {
     int a_rows = what.a.transposed ? what.k : what.m, b_rows = what.b.transposed ? what.n : what.k;
-    if (what.m < 0 || what.n < 0 || what.k < 0 || what.batch < 0) return CUBLAS_STATUS_INVALID_VALUE;
-    if (what.a.ld < std::max(a_rows, 1) || what.b.ld < std::max(b_rows, 1) || what.c.ld < std::max(what.m, 1) ||
-        what.d.ld < std::max(what.m, 1))
+    if (what.m < 0 || what.n < 0 || what.k < 0 || what.batch < 0)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (what.a.ld < std::max(a_rows, 1) || what.b.ld < std::max(b_rows, 1) ||
+        what.c.ld < std::max(what.m, 1) || what.d.ld < std::max(what.m, 1))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!known(what.a.type) || !known(what.b.type) || !known(what.c.type) || !known(what.d.type))
         return CUBLAS_STATUS_NOT_SUPPORTED;

@@ -1,4 +1,5 @@
-/* gemm: a matrix product as the device does it, for the interfaces of cuBLAS and cuBLASLt. Matrices are stored by columns. */
+/* gemm: a matrix product as the device does it, for the interfaces of cuBLAS and cuBLASLt.
+ * Matrices are stored by columns. */
 #ifndef CUDASIM_GEMM_H
 #define CUDASIM_GEMM_H
 
@@ -16,15 +17,16 @@ struct matrix {
 
 /* What is done with the product before it is stored; in this order. */
 struct epilogue {
-    bool adds_bias;       /* d += bias (rows), to every column */
-    bool gelu;            /* d = gelu(d), the tanh form; aux = what d was, if there is one */
-    bool gelu_gradient;   /* d *= gelu′(aux) */
-    bool sums_d;          /* bias (rows) = Σ of the columns of d */
-    bool sums_a, sums_b;  /* bias = Σ over k of a (rows), or of b (columns of d) */
+    bool adds_bias;      /* d += bias (rows), to every column */
+    bool gelu;           /* d = gelu(d), the tanh form; aux = what d was, if there is one */
+    bool gelu_gradient;  /* d *= gelu′(aux) */
+    bool sums_d;         /* bias (rows) = Σ of the columns of d */
+    bool sums_a, sums_b; /* bias = Σ over k of a (rows), or of b (columns of d) */
     matrix bias, aux;
 };
 
-/* d (m, n) = alpha · a (m, k) · b (k, n) + beta · c (m, n), and the epilogue; `batch` times. Sums are of float32. */
+/* d (m, n) = alpha · a (m, k) · b (k, n) + beta · c (m, n), and the epilogue; `batch` times.
+ * Sums are of float32. */
 struct gemm {
     matrix a, b, c, d;
     int m, n, k, batch;

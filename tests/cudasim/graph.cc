@@ -1,8 +1,9 @@
 /* graph: capture and launch.
  *
- * The items of all streams of a capture stand in one list, in the order of the calls. A launch puts them into one stream in
- * that order: an order that the graph allows, so results are right; what hardware would run side by side runs here one
- * after another, so kernels of one graph that wait for each other would hang, and the watchdog says so.
+ * The items of all streams of a capture stand in one list, in the order of the calls. A launch puts
+ * them into one stream in that order: an order that the graph allows, so results are right; what
+ * hardware would run side by side runs here one after another, so kernels of one graph that wait
+ * for each other would hang, and the watchdog says so.
  */
 #include "graph.h"
 
@@ -46,11 +47,8 @@ struct captures {
     std::mutex mutex;
     std::vector<capture *> open, ended; /* events may still point at one that has ended */
 };
-captures &all_captures()
-{
-    static captures *made = new captures();
-    return *made;
-}
+forever<captures> all_captures_;
+captures &all_captures() { return *all_captures_; }
 
 cudaError_t begin(cudaStream_t handle, cudaStreamCaptureMode mode)
 {
@@ -58,7 +56,8 @@ cudaError_t begin(cudaStream_t handle, cudaStreamCaptureMode mode)
     if (origin == nullptr) return cudaErrorInvalidResourceHandle;
     if (origin->index < DEVICE_MAX) return cudaErrorStreamCaptureUnsupported;
     if (origin->capture != nullptr) return cudaErrorIllegalState;
-    capture *made = new capture{new graph(), origin, mode, std::this_thread::get_id(), false, {origin}, {}};
+    capture *made =
+        new capture{new graph(), origin, mode, std::this_thread::get_id(), false, {origin}, {}};
     captures &all = all_captures();
     std::lock_guard<std::mutex> lock(all.mutex);
     all.open.push_back(made);
@@ -79,8 +78,9 @@ cudaError_t end(cudaStream_t handle, cudaGraph_t *into)
     all.open.erase(std::find(all.open.begin(), all.open.end(), ended));
     all.ended.push_back(ended);
     for (stream *each : ended->members) each->capture = nullptr;
-    cudaError_t error = ended->lost ? cudaErrorStreamCaptureInvalidated
-                                    : ended->unjoined.empty() ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
+    cudaError_t error = ended->lost               ? cudaErrorStreamCaptureInvalidated
+                        : ended->unjoined.empty() ? cudaSuccess
+                                                  : cudaErrorStreamCaptureUnjoined;
     if (error == cudaSuccess) *into = (cudaGraph_t)ended->recorded;
     else delete ended->recorded;
     return error;
@@ -128,7 +128,8 @@ bool capture_forbids()
     bool forbidden = false;
     std::lock_guard<std::mutex> lock(all.mutex);
     for (capture *each : all.open) {
-        bool mine = each->thread == std::this_thread::get_id() && each->mode != cudaStreamCaptureModeRelaxed;
+        bool mine = each->thread == std::this_thread::get_id() &&
+                    each->mode != cudaStreamCaptureModeRelaxed;
         if (!mine && each->mode != cudaStreamCaptureModeGlobal) continue;
         each->lost = forbidden = true;
     }
@@ -180,7 +181,8 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus *
     const stream *found = stream_of(handle);
     if (found == nullptr) return leave(cudaErrorInvalidResourceHandle);
     *status = found->capture == nullptr ? cudaStreamCaptureStatusNone
-        : found->capture->lost ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
+              : found->capture->lost    ? cudaStreamCaptureStatusInvalidated
+                                        : cudaStreamCaptureStatusActive;
     return cudaSuccess;
 }
 
@@ -190,7 +192,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *into, cudaGraph_t graph_, unsi
     return leave(error != cudaSuccess ? error : copy(into, *(const graph *)graph_));
 }
 
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *into, cudaGraph_t graph_, unsigned long long flags)
+cudaError_t cudaGraphInstantiateWithFlags(
+    cudaGraphExec_t *into, cudaGraph_t graph_, unsigned long long flags)
 {
     return cudaGraphInstantiate(into, graph_, flags);
 }

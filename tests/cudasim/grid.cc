@@ -1,7 +1,8 @@
 /* grid: blocks on OS threads.
  *
- * A device has room for CUDASIM_RESIDENT blocks at once, of all kernels together. A block that has begun keeps its place
- * until it ends, as on hardware: so a kernel that waits for one that finds no room waits for ever, here too.
+ * A device has room for CUDASIM_RESIDENT blocks at once, of all kernels together. A block that has
+ * begun keeps its place until it ends, as on hardware: so a kernel that waits for one that finds no
+ * room waits for ever, here too.
  *
  * Invariant: room[device] = CUDASIM_RESIDENT − OS threads that run blocks of that device.
  */
@@ -22,7 +23,8 @@
 namespace cudasim {
 namespace {
 
-/* The device's OS threads beyond those of the streams; like `self`, state of a process by its nature. */
+/* The device's OS threads beyond those of the streams; like `self`, state of a process by its
+ * nature. */
 struct pool {
     std::mutex mutex;
     std::condition_variable work, space;
@@ -30,11 +32,8 @@ struct pool {
     int idle = 0;
     int used[DEVICE_MAX] = {};
 };
-pool &the_pool()
-{
-    static pool *made = new pool(); /* never destroyed: its threads outlive main */
-    return *made;
-}
+forever<pool> the_pool_;
+pool &the_pool() { return *the_pool_; }
 
 void run_blocks(grid &grid)
 {
@@ -85,7 +84,8 @@ void help(grid &grid)
     pool.work.notify_one();
 }
 
-/* Blocks start in the order that is asked for; a random one is a step that has no divisor in common with their number. */
+/* Blocks start in the order that is asked for; a random one is a step that has no divisor in
+ * common with their number. */
 void choose_order(grid &grid)
 {
     grid.step = 1;
@@ -107,7 +107,8 @@ void grid_run(const item &what, int device)
 {
     const kernel_work &kernel = what.kernel;
     if (kernel.bad_pointer != nullptr)
-        fault(cudaErrorIllegalAddress, "kernel %s is given the address %p, which its device cannot reach: memory of the "
+        fault(cudaErrorIllegalAddress,
+            "kernel %s is given the address %p, which its device cannot reach: memory of the "
             "host that is neither pinned nor registered, or of a device without peer access",
             kernel_name(kernel.function).c_str(), kernel.bad_pointer);
     grid grid = {&what, device, kernel.grid[0] * kernel.grid[1] * kernel.grid[2], 1, 0, {0}, {1}};

@@ -1,4 +1,5 @@
-/* grid: one launch of a kernel while it runs: its blocks on the OS threads that the device has room for. */
+/* grid: one launch of a kernel while it runs: its blocks on the OS threads that the device has
+ * room for. */
 #ifndef CUDASIM_GRID_H
 #define CUDASIM_GRID_H
 
@@ -9,7 +10,7 @@ namespace cudasim {
 struct grid {
     const item *what;
     int device;
-    unsigned total, step, offset; /* the order in which blocks start: (i · step + offset) mod total */
+    unsigned total, step, offset; /* blocks start in the order (i · step + offset) mod total */
     counter next, running;        /* blocks begun; OS threads at work */
 };
 

@@ -1,13 +1,15 @@
 /* host_memory: memory of the host that the device reaches: pinned, and registered.
  *
- * Pinned memory is mapped at one address in both processes. Registered memory keeps its address in the host, and has
- * another on the device (cudaHostGetDevicePointer), for at its own the device process may have something else:
+ * Pinned memory is mapped at one address in both processes. Registered memory keeps its address in
+ * the host, and has another on the device (cudaHostGetDevicePointer), for at its own the device
+ * process may have something else:
  *
  *   pages of a shared mapping      the device maps the same file
- *   private pages                  become pages of the device file, with the same contents, until they are unregistered
+ *   private pages                  become pages of the device file, with the same contents, until
+ *                                  they are unregistered
  *
- * Not exact: another thread's write to a page while it is exchanged can be lost, which concerns only the first and last
- * page of a range that is not whole pages.
+ * Not exact: another thread's write to a page while it is exchanged can be lost, which concerns
+ * only the first and last page of a range that is not whole pages.
  */
 #include <cinttypes>
 #include <cstdio>
@@ -29,15 +31,18 @@ namespace {
 
 uint64_t page_up(uint64_t at) { return (at + PAGE - 1) & ~(PAGE - 1); }
 
-/* Past the sanitizers, which would take an exchange of pages for accesses to all that lies in them. */
+/* Past the sanitizers, which would take an exchange of pages for accesses to all that lies in
+ * them. */
 bool map_over(char *page, size_t bytes, int flags, int file, uint64_t offset)
 {
-    return syscall(SYS_mmap, page, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, file, offset) == (long)page;
+    return syscall(SYS_mmap, page, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, file,
+               offset) == (long)page;
 }
 
 void hide(char *page, size_t bytes)
 {
-    syscall(SYS_mmap, page, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    syscall(SYS_mmap, page, bytes, PROT_NONE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 request about(const allocation &memory, ask what)
@@ -62,9 +67,11 @@ cudaError_t pin(void **pointer, size_t bytes)
     char *page = take_pinned_space(mapped);
     if (page == nullptr) return cudaErrorMemoryAllocation;
     uint64_t offset = DEVICE_SPACE + (uint64_t)(page - self.pinned_space);
-    allocation added = {memory::pinned, page, bytes, page, mapped, offset, 0, current_device(), self.host, 1, false, page};
+    allocation added = {memory::pinned, page, bytes, page, mapped, offset, 0, current_device(),
+        self.host, 1, false, page};
     request question = about(added, ask::map);
-    if (!map_over(page, mapped, MAP_SHARED, self.device_file, offset)) return cudaErrorMemoryAllocation;
+    if (!map_over(page, mapped, MAP_SHARED, self.device_file, offset))
+        return cudaErrorMemoryAllocation;
     if (device_ask(question) != 0) return cudaErrorMemoryAllocation;
     book_add(added);
     *pointer = page;
@@ -94,7 +101,8 @@ struct mapped_file {
 };
 
 /* The descriptor of a file that has no name any more. */
-bool find_descriptor(mapped_file &into, unsigned major_number, unsigned minor_number, uint64_t inode)
+bool find_descriptor(
+    mapped_file &into, unsigned major_number, unsigned minor_number, uint64_t inode)
 {
     DIR *files = opendir("/proc/self/fd");
     bool found = false;
@@ -102,7 +110,9 @@ bool find_descriptor(mapped_file &into, unsigned major_number, unsigned minor_nu
         struct stat status;
         if (*each->d_name == '.' || fstat(atoi(each->d_name), &status) != 0) continue;
         found = status.st_ino == inode && status.st_dev == makedev(major_number, minor_number);
-        if (found) snprintf(into.path, sizeof into.path, "/proc/%d/fd/%d", (int)self.host, atoi(each->d_name));
+        if (found)
+            snprintf(
+                into.path, sizeof into.path, "/proc/%d/fd/%d", (int)self.host, atoi(each->d_name));
     }
     if (files != nullptr) closedir(files);
     return found;
@@ -120,8 +130,8 @@ bool look_up(mapped_file &into, uint64_t begin, uint64_t end)
         unsigned major_number, minor_number;
         char rights[8];
         int name = 0;
-        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s %" SCNx64 " %x:%x %" SCNu64 " %n", &low, &high, rights, &offset,
-                &major_number, &minor_number, &inode, &name) < 7)
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s %" SCNx64 " %x:%x %" SCNu64 " %n", &low,
+                &high, rights, &offset, &major_number, &minor_number, &inode, &name) < 7)
             continue;
         if (high <= reached_to || low >= end) continue;
         if (low > reached_to || rights[0] != 'r' || rights[1] != 'w') break;
@@ -144,8 +154,8 @@ bool look_up(mapped_file &into, uint64_t begin, uint64_t end)
 bool make_shared(const allocation &memory)
 {
     for (size_t done = 0; done < memory.mapped_bytes;) {
-        long written = syscall(SYS_pwrite64, self.device_file, memory.page + done, memory.mapped_bytes - done,
-            memory.offset + done);
+        long written = syscall(SYS_pwrite64, self.device_file, memory.page + done,
+            memory.mapped_bytes - done, memory.offset + done);
         if (written <= 0) return false;
         done += (size_t)written;
     }
@@ -155,9 +165,11 @@ bool make_shared(const allocation &memory)
 void make_private(const allocation &memory)
 {
     size_t bytes = memory.mapped_bytes;
-    void *copied = (void *)syscall(SYS_mmap, nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *copied = (void *)syscall(
+        SYS_mmap, nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (copied == MAP_FAILED) return; /* shared pages serve as well */
-    volatile uint64_t *to = (volatile uint64_t *)copied, *from = (volatile uint64_t *)memory.page; /* unseen, too */
+    volatile uint64_t *to = (volatile uint64_t *)copied,
+                      *from = (volatile uint64_t *)memory.page; /* unseen, too */
     for (size_t i = 0; i < bytes / sizeof *to; i++) to[i] = from[i];
     syscall(SYS_mremap, copied, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, memory.page);
 }
@@ -169,13 +181,16 @@ cudaError_t register_range(void *pointer, size_t bytes)
     std::lock_guard<std::mutex> lock(book_mutex());
     char *begin = (char *)pointer, *page = (char *)((uint64_t)begin & ~(PAGE - 1));
     size_t mapped = page_up((uint64_t)begin + bytes) - (uint64_t)page;
-    if (book_find(begin) != nullptr || book_find(begin + bytes - 1) != nullptr) return cudaErrorHostMemoryAlreadyRegistered;
+    if (book_find(begin) != nullptr || book_find(begin + bytes - 1) != nullptr)
+        return cudaErrorHostMemoryAlreadyRegistered;
     mapped_file file = {};
     char *alias = take_pinned_space(mapped);
-    if (alias == nullptr || !look_up(file, (uint64_t)page, (uint64_t)page + mapped)) return cudaErrorInvalidValue;
-    uint64_t offset = file.shared ? file.offset : DEVICE_SPACE + (uint64_t)(alias - self.pinned_space);
-    allocation added = {memory::registered, begin, bytes, page, mapped, offset, 0, current_device(), self.host, 1,
-        !file.shared, alias};
+    if (alias == nullptr || !look_up(file, (uint64_t)page, (uint64_t)page + mapped))
+        return cudaErrorInvalidValue;
+    uint64_t offset =
+        file.shared ? file.offset : DEVICE_SPACE + (uint64_t)(alias - self.pinned_space);
+    allocation added = {memory::registered, begin, bytes, page, mapped, offset, 0, current_device(),
+        self.host, 1, !file.shared, alias};
     request question = about(added, ask::map_file);
     if (file.shared) snprintf(question.path, sizeof question.path, "%s", file.path);
     else snprintf(question.path, sizeof question.path, "/proc/self/fd/%d", self.device_file);
@@ -191,7 +206,8 @@ cudaError_t unregister(void *pointer)
     if (error != cudaSuccess) return error;
     std::lock_guard<std::mutex> lock(book_mutex());
     const allocation *found = book_find_exact(pointer);
-    if (found == nullptr || found->kind != memory::registered) return cudaErrorHostMemoryNotRegistered;
+    if (found == nullptr || found->kind != memory::registered)
+        return cudaErrorHostMemoryNotRegistered;
     request question = about(*found, ask::release);
     if (found->was_private) make_private(*found);
     book_remove(pointer);
@@ -220,7 +236,10 @@ cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned)
     return leave(error != cudaSuccess ? error : pin(pointer, bytes));
 }
 
-cudaError_t cudaMallocHost(void **pointer, size_t bytes) { return cudaHostAlloc(pointer, bytes, cudaHostAllocDefault); }
+cudaError_t cudaMallocHost(void **pointer, size_t bytes)
+{
+    return cudaHostAlloc(pointer, bytes, cudaHostAllocDefault);
+}
 
 cudaError_t cudaFreeHost(void *pointer)
 {
@@ -231,7 +250,8 @@ cudaError_t cudaFreeHost(void *pointer)
 cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned flags)
 {
     cudaError_t error = enter();
-    if (error == cudaSuccess && (flags & (cudaHostRegisterIoMemory | cudaHostRegisterReadOnly))) error = cudaErrorNotSupported;
+    if (error == cudaSuccess && (flags & (cudaHostRegisterIoMemory | cudaHostRegisterReadOnly)))
+        error = cudaErrorNotSupported;
     return leave(error != cudaSuccess ? error : register_range(pointer, bytes));
 }
 

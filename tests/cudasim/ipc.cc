@@ -1,12 +1,13 @@
 /* ipc: memory and events of other processes.
  *
- *   memory handle    the exporting process, the file and the place in it: the importing device process opens that file
- *                    through /proc and maps the same pages
+ *   memory handle    the exporting process, the file and the place in it: the importing device
+ *                    process opens that file through /proc and maps the same pages
  *   event handle     the process, its event file and the event's number in it
- *   lease            an entry in the exporter's event file, as long as its memory is open elsewhere: cudaFree() looks for it
+ *   lease            an entry in the exporter's event file, as long as its memory is open
+ *                    elsewhere: cudaFree() looks for it
  *
- * As on hardware: a handle is of a whole allocation, cannot be opened by its own process, and gives the same address when it
- * is opened again.
+ * As on hardware: a handle is of a whole allocation, cannot be opened by its own process, and gives
+ * the same address when it is opened again.
  */
 #include <cstdio>
 #include <cstring>
@@ -36,13 +37,16 @@ struct event_handle {
 };
 static_assert(sizeof(event_handle) <= sizeof(cudaIpcEventHandle_t), "a handle holds it");
 
-/* The region of another process's events, opened by both of our processes at its first use; −1. The book is held. */
+/* The region of another process's events, opened by both of our processes at its first use; −1.
+ * The book is held. */
 int open_region(int process, int file)
 {
     for (int i = 0; i < self.region_count; i++)
         if (self.regions[i].process == process && self.regions[i].file == file) return i;
     if (self.region_count == REGION_MAX) {
-        fprintf(stderr, "cudasim: memory or events of %d other processes are open, as many as it can\n", REGION_MAX - 1);
+        fprintf(stderr,
+            "cudasim: memory or events of %d other processes are open, as many as it can\n",
+            REGION_MAX - 1);
         return -1;
     }
     int number = self.region_count, opened = foreign_file(process, file);
@@ -89,8 +93,9 @@ cudaError_t export_memory(cudaIpcMemHandle_t *handle, void *pointer)
     std::lock_guard<std::mutex> lock(book_mutex());
     const allocation *found = book_find_exact(pointer);
     if (found == nullptr || found->kind != memory::device) return cudaErrorInvalidValue;
-    memory_handle made = {MEMORY_HANDLE, self.host, self.device_file, self.event_file_number, found->device,
-        (uint32_t)(found->begin - found->page), found->id, found->offset, found->mapped_bytes, found->bytes};
+    memory_handle made = {MEMORY_HANDLE, self.host, self.device_file, self.event_file_number,
+        found->device, (uint32_t)(found->begin - found->page), found->id, found->offset,
+        found->mapped_bytes, found->bytes};
     memset(handle, 0, sizeof *handle);
     memcpy(handle, &made, sizeof made);
     return cudaSuccess;
@@ -108,9 +113,10 @@ cudaError_t import_new(void **pointer, const memory_handle &of)
     question.offset = of.offset;
     question.process = of.process;
     question.file = of.device_file;
-    if (device_ask(question) != 0 || !take_lease(region, of.id)) return cudaErrorMapBufferObjectFailed;
-    book_add({memory::imported, page + of.before, of.bytes, page, of.mapped_bytes, of.offset, of.id, current_device(),
-        of.process, 1, false, page});
+    if (device_ask(question) != 0 || !take_lease(region, of.id))
+        return cudaErrorMapBufferObjectFailed;
+    book_add({memory::imported, page + of.before, of.bytes, page, of.mapped_bytes, of.offset, of.id,
+        current_device(), of.process, 1, false, page});
     *pointer = page + of.before;
     return cudaSuccess;
 }
@@ -119,8 +125,10 @@ cudaError_t import_memory(void **pointer, const cudaIpcMemHandle_t &handle, unsi
 {
     memory_handle of;
     memcpy(&of, &handle, sizeof of);
-    if (of.kind != MEMORY_HANDLE || flags != cudaIpcMemLazyEnablePeerAccess) return cudaErrorInvalidValue;
-    if (of.process == self.host) return cudaErrorDeviceUninitialized; /* as hardware: not in the exporting process */
+    if (of.kind != MEMORY_HANDLE || flags != cudaIpcMemLazyEnablePeerAccess)
+        return cudaErrorInvalidValue;
+    if (of.process == self.host)
+        return cudaErrorDeviceUninitialized; /* as hardware: not in the exporting process */
     if (!self.set.ipc) return cudaErrorMapBufferObjectFailed;
     if (!self.set.peers && of.device != current_device()) return cudaErrorPeerAccessUnsupported;
     std::lock_guard<std::mutex> lock(book_mutex());
@@ -151,7 +159,8 @@ cudaError_t close_memory(void *pointer)
 
 cudaError_t export_event(cudaIpcEventHandle_t *handle, const event &of)
 {
-    if (!(of.flags & cudaEventInterprocess) || of.region != 0) return cudaErrorInvalidResourceHandle;
+    if (!(of.flags & cudaEventInterprocess) || of.region != 0)
+        return cudaErrorInvalidResourceHandle;
     event_handle made = {EVENT_HANDLE, self.host, self.event_file_number, of.index};
     memset(handle, 0, sizeof *handle);
     memcpy(handle, &made, sizeof made);

@@ -1,5 +1,5 @@
-/* kernels: see kernels.h. Compiled for the simulator; and by nvcc in cuda_nvcc_test.sh, so that what the simulator is tested
- * with is CUDA. */
+/* kernels: see kernels.h. Compiled for the simulator; and by nvcc in cuda_nvcc_test.sh, so that
+ * what the simulator is tested with is CUDA. */
 #include "verbs/kernel.cuh"
 
 #include <assert.h>
@@ -34,7 +34,8 @@ static __global__ void __launch_bounds__(1024) sum(float *out, const float *x, s
     __shared__ float parts[32];
     unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     float mine = 0;
-    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x)
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count;
+         i += (size_t)gridDim.x * blockDim.x)
         mine += x[i];
     mine = sum_of_warp(mine);
     if (lane == 0) parts[warp] = mine;
@@ -45,18 +46,23 @@ static __global__ void __launch_bounds__(1024) sum(float *out, const float *x, s
 
 #define TILE 16
 
-static __global__ void __launch_bounds__(TILE *TILE) transpose(float *out, const float *in, size_t rows, size_t cols)
+static __global__ void __launch_bounds__(TILE *TILE)
+    transpose(float *out, const float *in, size_t rows, size_t cols)
 {
     DYN_SHARED(float, tile);
-    size_t row = blockIdx.y * (size_t)TILE + threadIdx.x, col = blockIdx.x * (size_t)TILE + threadIdx.y;
-    if (row < rows && col < cols) tile[threadIdx.x * (TILE + 1) + threadIdx.y] = in[col * rows + row];
+    size_t row = blockIdx.y * (size_t)TILE + threadIdx.x,
+           col = blockIdx.x * (size_t)TILE + threadIdx.y;
+    if (row < rows && col < cols)
+        tile[threadIdx.x * (TILE + 1) + threadIdx.y] = in[col * rows + row];
     __syncthreads();
     row = blockIdx.y * (size_t)TILE + threadIdx.y;
     col = blockIdx.x * (size_t)TILE + threadIdx.x;
-    if (row < rows && col < cols) out[row * cols + col] = tile[threadIdx.y * (TILE + 1) + threadIdx.x];
+    if (row < rows && col < cols)
+        out[row * cols + col] = tile[threadIdx.y * (TILE + 1) + threadIdx.x];
 }
 
-template <class T> static __global__ void __launch_bounds__(32) product(float *c, const T *a, const T *b)
+template <class T>
+static __global__ void __launch_bounds__(32) product(float *c, const T *a, const T *b)
 {
     __shared__ __align__(16) T a_tile[16 * 16];
     __shared__ __align__(16) T b_tile[16 * 8];
@@ -67,7 +73,8 @@ template <class T> static __global__ void __launch_bounds__(32) product(float *c
     uint32_t a_part[4], b_part[4];
     float d[4] = {0, 0, 0, 0};
     matrix_load(a_part, &a_tile[lane % 16 * 16 + lane / 16 * 8]);
-    matrix_load_transposed(b_part, &b_tile[lane % 16 * 8]); /* the upper lanes' addresses are of matrices not used */
+    /* The upper lanes' addresses are of matrices that are not used. */
+    matrix_load_transposed(b_part, &b_tile[lane % 16 * 8]);
     uint32_t b_two[2] = {b_part[0], b_part[1]};
     matrix_product(d, a_part, b_two, d, T());
     int row = lane / 4, col = lane % 4 * 2;
@@ -84,12 +91,14 @@ static __global__ void __launch_bounds__(1024) votes(uint32_t *out)
     mine[3] = __shfl_sync(0xffffffffu, i, 7);
     mine[4] = __shfl_up_sync(0xffffffffu, i, 3);
     mine[5] = __shfl_down_sync(0xffffffffu, i, 3, 8);
-    mine[6] = (uint32_t)(__any_sync(0xffffffffu, lane == 31) + 2 * __all_sync(0xffffffffu, lane < 31));
+    mine[6] =
+        (uint32_t)(__any_sync(0xffffffffu, lane == 31) + 2 * __all_sync(0xffffffffu, lane < 31));
     if (lane % 2) mine[7] = __shfl_xor_sync(0xaaaaaaaau, i, 2); /* the odd lanes */
-    else mine[7] = __shfl_xor_sync(0x55555555u, i, 4);         /* and the even ones */
+    else mine[7] = __shfl_xor_sync(0x55555555u, i, 4);          /* and the even ones */
 }
 
-template <bool FORGET> static __global__ void __launch_bounds__(256) copied(uint32_t *out, const uint32_t *in, int count)
+template <bool FORGET>
+static __global__ void __launch_bounds__(256) copied(uint32_t *out, const uint32_t *in, int count)
 {
     __shared__ __align__(16) uint32_t tile[1024];
     int i = (int)threadIdx.x * 4;
@@ -110,12 +119,14 @@ static __global__ void __launch_bounds__(1024) atomics(uint32_t *value, float *t
     atomicMin(&value[2], mine);
     atomicOr(&value[3], 1u << mine % 32);
     atomicExch(&value[4], 7u);
-    for (uint32_t seen = 0, found; (found = atomicCAS(&value[5], seen, seen + 2)) != seen;) seen = found;
+    for (uint32_t seen = 0, found; (found = atomicCAS(&value[5], seen, seen + 2)) != seen;)
+        seen = found;
     atomicAdd(total, 0.5f);
 }
 
 template <bool RELAXED>
-static __global__ void __launch_bounds__(256) post(uint64_t *flag, uint32_t *data, uint32_t value, int count)
+static __global__ void __launch_bounds__(256)
+    post(uint64_t *flag, uint32_t *data, uint32_t value, int count)
 {
     for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) data[i] = value + (uint32_t)i;
     __syncthreads();
@@ -136,7 +147,8 @@ static __global__ void __launch_bounds__(256)
     for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) out[i] = data[i];
 }
 
-static __global__ void __launch_bounds__(1) lines(flag_line *line, uint32_t *turns_done, uint32_t turns)
+static __global__ void __launch_bounds__(1)
+    lines(flag_line *line, uint32_t *turns_done, uint32_t turns)
 {
     uint32_t me = blockIdx.x;
     for (uint32_t i = 0; i < turns; i++) {
@@ -188,7 +200,7 @@ static __global__ void __launch_bounds__(1024) divergent(float *out)
 
 static __global__ void __launch_bounds__(64) lonely(float *out)
 {
-    if (threadIdx.x == 40) __syncwarp(0x00000300u); /* with lane 9 of its warp, which is at the barrier */
+    if (threadIdx.x == 40) __syncwarp(0x00000300u); /* with lane 9, which is at the barrier */
     __syncthreads();
     out[threadIdx.x] = 1;
 }
@@ -234,32 +246,38 @@ cudaError_t kernel_number(uint32_t *out, dim3 grid, dim3 block, cudaStream_t str
 
 cudaError_t kernel_axpy(float *y, const float *x, float a, size_t count, cudaStream_t stream)
 {
-    return gpu_launch(axpy, dim3((unsigned)((count + 255) / 256)), dim3(256), 0, stream, y, x, a, count);
+    return gpu_launch(
+        axpy, dim3((unsigned)((count + 255) / 256)), dim3(256), 0, stream, y, x, a, count);
 }
 
-cudaError_t kernel_sum(float *out, const float *x, size_t count, int blocks, int threads, int forget, cudaStream_t stream)
+cudaError_t kernel_sum(float *out, const float *x, size_t count, int blocks, int threads,
+    int forget, cudaStream_t stream)
 {
-    return gpu_launch(forget ? sum<true> : sum<false>, dim3((unsigned)blocks), dim3((unsigned)threads), 0, stream, out, x,
-        count);
+    return gpu_launch(forget ? sum<true> : sum<false>, dim3((unsigned)blocks),
+        dim3((unsigned)threads), 0, stream, out, x, count);
 }
 
-cudaError_t kernel_transpose(float *out, const float *in, size_t rows, size_t cols, size_t dynamic_bytes,
-    cudaStream_t stream)
+cudaError_t kernel_transpose(float *out, const float *in, size_t rows, size_t cols,
+    size_t dynamic_bytes, cudaStream_t stream)
 {
     size_t tile_bytes = TILE * (TILE + 1) * sizeof(float);
     if (dynamic_bytes < tile_bytes) dynamic_bytes = tile_bytes;
-    cudaError_t error = cudaFuncSetAttribute((const void *)transpose, cudaFuncAttributeMaxDynamicSharedMemorySize,
-        (int)dynamic_bytes);
+    cudaError_t error = cudaFuncSetAttribute(
+        (const void *)transpose, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)dynamic_bytes);
     if (error != cudaSuccess) return error;
     dim3 grid((unsigned)((cols + TILE - 1) / TILE), (unsigned)((rows + TILE - 1) / TILE));
-    return gpu_launch(transpose, grid, dim3(TILE, TILE), dynamic_bytes, stream, out, in, rows, cols);
+    return gpu_launch(
+        transpose, grid, dim3(TILE, TILE), dynamic_bytes, stream, out, in, rows, cols);
 }
 
-cudaError_t kernel_product(float *c, const void *a, const void *b, int is_bfloat16, cudaStream_t stream)
+cudaError_t kernel_product(
+    float *c, const void *a, const void *b, int is_bfloat16, cudaStream_t stream)
 {
     if (is_bfloat16)
-        return gpu_launch(product<bfloat16>, dim3(1), dim3(32), 0, stream, c, (const bfloat16 *)a, (const bfloat16 *)b);
-    return gpu_launch(product<float16>, dim3(1), dim3(32), 0, stream, c, (const float16 *)a, (const float16 *)b);
+        return gpu_launch(product<bfloat16>, dim3(1), dim3(32), 0, stream, c, (const bfloat16 *)a,
+            (const bfloat16 *)b);
+    return gpu_launch(
+        product<float16>, dim3(1), dim3(32), 0, stream, c, (const float16 *)a, (const float16 *)b);
 }
 
 cudaError_t kernel_votes(uint32_t *out, int threads, cudaStream_t stream)
@@ -267,30 +285,37 @@ cudaError_t kernel_votes(uint32_t *out, int threads, cudaStream_t stream)
     return gpu_launch(votes, dim3(2), dim3((unsigned)threads), 0, stream, out);
 }
 
-cudaError_t kernel_copy_async(uint32_t *out, const uint32_t *in, int count, int forget, cudaStream_t stream)
+cudaError_t kernel_copy_async(
+    uint32_t *out, const uint32_t *in, int count, int forget, cudaStream_t stream)
 {
-    return gpu_launch(forget ? copied<true> : copied<false>, dim3(1), dim3(256), 0, stream, out, in, count);
+    return gpu_launch(
+        forget ? copied<true> : copied<false>, dim3(1), dim3(256), 0, stream, out, in, count);
 }
 
-cudaError_t kernel_atomics(uint32_t *value, float *total, int blocks, int threads, cudaStream_t stream)
+cudaError_t kernel_atomics(
+    uint32_t *value, float *total, int blocks, int threads, cudaStream_t stream)
 {
-    return gpu_launch(atomics, dim3((unsigned)blocks), dim3((unsigned)threads), 0, stream, value, total);
+    return gpu_launch(
+        atomics, dim3((unsigned)blocks), dim3((unsigned)threads), 0, stream, value, total);
 }
 
-cudaError_t kernel_post(uint64_t *flag, uint32_t *data, uint32_t value, int count, int relaxed, cudaStream_t stream)
+cudaError_t kernel_post(
+    uint64_t *flag, uint32_t *data, uint32_t value, int count, int relaxed, cudaStream_t stream)
 {
-    return gpu_launch(relaxed ? post<true> : post<false>, dim3(1), dim3(64), 0, stream, flag, data, value, count);
+    return gpu_launch(
+        relaxed ? post<true> : post<false>, dim3(1), dim3(64), 0, stream, flag, data, value, count);
 }
 
-cudaError_t kernel_take(uint32_t *out, const uint64_t *flag, const uint32_t *data, uint32_t value, int count,
-    cudaStream_t stream)
+cudaError_t kernel_take(uint32_t *out, const uint64_t *flag, const uint32_t *data, uint32_t value,
+    int count, cudaStream_t stream)
 {
     return gpu_launch(take, dim3(1), dim3(64), 0, stream, out, flag, data, value, count);
 }
 
 cudaError_t kernel_lines(void *line, uint32_t *turns_done, int turns, cudaStream_t stream)
 {
-    return gpu_launch(lines, dim3(2), dim3(1), 0, stream, (flag_line *)line, turns_done, (uint32_t)turns);
+    return gpu_launch(
+        lines, dim3(2), dim3(1), 0, stream, (flag_line *)line, turns_done, (uint32_t)turns);
 }
 
 cudaError_t kernel_rendezvous(uint32_t *arrived, uint32_t *left, int blocks, cudaStream_t stream)
@@ -318,7 +343,10 @@ cudaError_t kernel_divergent(float *out, int threads, cudaStream_t stream)
     return gpu_launch(divergent, dim3(1), dim3((unsigned)threads), 0, stream, out);
 }
 
-cudaError_t kernel_lonely(float *out, cudaStream_t stream) { return gpu_launch(lonely, dim3(1), dim3(64), 0, stream, out); }
+cudaError_t kernel_lonely(float *out, cudaStream_t stream)
+{
+    return gpu_launch(lonely, dim3(1), dim3(64), 0, stream, out);
+}
 
 cudaError_t kernel_wrong_mask(float *out, cudaStream_t stream)
 {
@@ -330,7 +358,10 @@ cudaError_t kernel_uninitialised(float *out, cudaStream_t stream)
     return gpu_launch(uninitialised, dim3(1), dim3(32), 128, stream, out);
 }
 
-cudaError_t kernel_trap(int how, cudaStream_t stream) { return gpu_launch(trap, dim3(1), dim3(1), 0, stream, how); }
+cudaError_t kernel_trap(int how, cudaStream_t stream)
+{
+    return gpu_launch(trap, dim3(1), dim3(1), 0, stream, how);
+}
 
 cudaError_t kernel_overflow(int *out, int depth, cudaStream_t stream)
 {

@@ -13,16 +13,14 @@ namespace {
 
 constexpr size_t SHARED_WITHOUT_ASKING = 48 << 10;
 
-/* How much dynamic shared memory a kernel has asked for by cudaFuncSetAttribute(); state of the process. */
+/* How much dynamic shared memory a kernel has asked for by cudaFuncSetAttribute(); state of the
+ * process. */
 struct asked_for {
     std::mutex mutex;
     std::map<const void *, int> shared_bytes;
 };
-asked_for &asked()
-{
-    static asked_for *made = new asked_for();
-    return *made;
-}
+forever<asked_for> asked_;
+asked_for &asked() { return *asked_; }
 
 size_t shared_limit(const void *kernel)
 {
@@ -35,8 +33,8 @@ size_t shared_limit(const void *kernel)
 
 cudaError_t refuse(const char *what, size_t found, size_t most)
 {
-    fprintf(stderr, "cudasim[%d]: launch with %s %zu; expected at most %zu (CUDASIM_ARCH=%d)\n", (int)self.host, what,
-        found, most, self.set.gpu->number);
+    fprintf(stderr, "cudasim[%d]: launch with %s %zu; expected at most %zu (CUDASIM_ARCH=%d)\n",
+        (int)self.host, what, found, most, self.set.gpu->number);
     return cudaErrorInvalidConfiguration;
 }
 
@@ -48,10 +46,13 @@ cudaError_t check(const cudaLaunchConfig_t &config, const void *kernel)
     if (threads > 1024) return refuse("threads in a block:", threads, 1024);
     if (block.z > 64) return refuse("threads along z:", block.z, 64);
     if (grid.x > 0x7fffffff) return refuse("blocks along x:", grid.x, 0x7fffffff);
-    if (std::max(grid.y, grid.z) > 65535) return refuse("blocks along y or z:", std::max(grid.y, grid.z), 65535);
-    if (blocks > 0xffffffff) return refuse("blocks, more than the simulator can count:", blocks, 0xffffffff);
+    if (std::max(grid.y, grid.z) > 65535)
+        return refuse("blocks along y or z:", std::max(grid.y, grid.z), 65535);
+    if (blocks > 0xffffffff)
+        return refuse("blocks, more than the simulator can count:", blocks, 0xffffffff);
     size_t limit = shared_limit(kernel);
-    if (config.dynamicSmemBytes > limit) return refuse("bytes of dynamic shared memory:", config.dynamicSmemBytes, limit);
+    if (config.dynamicSmemBytes > limit)
+        return refuse("bytes of dynamic shared memory:", config.dynamicSmemBytes, limit);
     return cudaSuccess;
 }
 
@@ -84,14 +85,16 @@ cudaError_t set_attribute(const void *kernel, cudaFuncAttribute which, int value
 using namespace cudasim;
 extern "C" {
 
-cudaError_t cudasim_launch(const cudaLaunchConfig_t *config, const void *kernel, invoke_function invoke,
-    anchor_function anchor, const void *arguments, size_t bytes, int clear_of_padding)
+cudaError_t cudasim_launch(const cudaLaunchConfig_t *config, const void *kernel,
+    invoke_function invoke, anchor_function anchor, const void *arguments, size_t bytes,
+    int clear_of_padding)
 {
     cudaError_t error = enter();
     if (error != cudaSuccess) return leave(error);
     if (bytes > ARGUMENT_BYTES) return leave(cudaErrorInvalidValue);
     stream *stream = stream_of(config->stream);
-    if (stream == nullptr || stream->device != current_device()) return leave(cudaErrorInvalidResourceHandle);
+    if (stream == nullptr || stream->device != current_device())
+        return leave(cudaErrorInvalidResourceHandle);
     error = check(*config, kernel);
     if (error != cudaSuccess) return leave(error);
     fresh_item what(work::kernel);
@@ -121,8 +124,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *into, const void *kernel)
     return cudaSuccess;
 }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *, int threads,
-    size_t dynamic_bytes, unsigned)
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    int *blocks, const void *, int threads, size_t dynamic_bytes, unsigned)
 {
     cudaError_t error = enter();
     if (error == cudaSuccess && (threads <= 0 || threads > 1024)) error = cudaErrorInvalidValue;
@@ -130,13 +133,15 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, 
     const architecture &gpu = *self.set.gpu;
     int rounded = (threads + 31) / 32 * 32;
     *blocks = std::min(gpu.blocks_per_sm, gpu.threads_per_sm / rounded);
-    if (dynamic_bytes > 0) *blocks = std::min(*blocks, (int)(gpu.shared_per_sm / (dynamic_bytes + 1024)));
+    if (dynamic_bytes > 0)
+        *blocks = std::min(*blocks, (int)(gpu.shared_per_sm / (dynamic_bytes + 1024)));
     return cudaSuccess;
 }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *kernel, int threads,
-    size_t dynamic_bytes)
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+    int *blocks, const void *kernel, int threads, size_t dynamic_bytes)
 {
-    return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, kernel, threads, dynamic_bytes, 0);
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        blocks, kernel, threads, dynamic_bytes, 0);
 }
 }

@@ -20,11 +20,8 @@ struct book {
     size_t next_offset = PAGE, next_pinned = PAGE, used_bytes[DEVICE_MAX] = {};
     uint64_t last_id = 0;
 };
-book &the_book()
-{
-    static book *made = new book();
-    return *made;
-}
+forever<book> the_book_;
+book &the_book() { return *the_book_; }
 
 cudaError_t allocate(void **pointer, size_t bytes)
 {
@@ -34,7 +31,8 @@ cudaError_t allocate(void **pointer, size_t bytes)
     book &book = the_book();
     std::lock_guard<std::mutex> lock(book.mutex);
     int device = current_device();
-    size_t size = (bytes + ALIGNMENT - 1) & ~(ALIGNMENT - 1), mapped = (size + PAGE - 1) & ~(PAGE - 1);
+    size_t size = (bytes + ALIGNMENT - 1) & ~(ALIGNMENT - 1),
+           mapped = (size + PAGE - 1) & ~(PAGE - 1);
     if (bytes > self.set.memory_bytes || book.used_bytes[device] + mapped > self.set.memory_bytes)
         return cudaErrorMemoryAllocation;
     char *page = take_device_space(mapped);
@@ -48,8 +46,8 @@ cudaError_t allocate(void **pointer, size_t bytes)
     question.begin = (uint64_t)begin;
     question.end = (uint64_t)begin + bytes;
     if (device_ask(question) != 0) return cudaErrorMemoryAllocation;
-    book_add({memory::device, begin, bytes, page, mapped, question.offset, ++book.last_id, device, self.host, 1, false,
-        page});
+    book_add({memory::device, begin, bytes, page, mapped, question.offset, ++book.last_id, device,
+        self.host, 1, false, page});
     book.used_bytes[device] += mapped;
     *pointer = begin;
     return cudaSuccess;
@@ -60,7 +58,8 @@ int borrower(uint64_t id)
 {
     for (lease &each : self.regions[0].events->leases) {
         int process = each.process;
-        bool alive = process != 0 && access(("/proc/" + std::to_string(process)).c_str(), F_OK) == 0;
+        bool alive =
+            process != 0 && access(("/proc/" + std::to_string(process)).c_str(), F_OK) == 0;
         if (alive && each.allocation == id) return process;
     }
     return 0;
@@ -78,8 +77,11 @@ cudaError_t release(void *pointer)
     if (found == nullptr || found->kind != memory::device) return cudaErrorInvalidValue;
     int process = borrower(found->id);
     if (process != 0) {
-        fprintf(stderr, "cudasim[%d]: cudaFree(%p): process %d still has it open; expected cudaIpcCloseMemHandle() "
-            "there first, or what happens is undefined\n", (int)self.host, pointer, process);
+        fprintf(stderr,
+            "cudasim[%d]: cudaFree(%p): process %d still has it open; expected "
+            "cudaIpcCloseMemHandle() "
+            "there first, or what happens is undefined\n",
+            (int)self.host, pointer, process);
         return cudaErrorInvalidValue;
     }
     request question = {};
@@ -111,6 +113,15 @@ cudaError_t attributes(cudaPointerAttributes *into, const void *pointer)
     return cudaSuccess;
 }
 
+char *no_more_addresses(size_t bytes)
+{
+    fprintf(stderr,
+        "cudasim[%d]: %zu GiB of addresses have been given out, which is all there are: those of "
+        "freed memory are never used again, so that its use shows; allocate less often\n",
+        (int)self.host, bytes >> 30);
+    return nullptr;
+}
+
 } // namespace
 
 std::mutex &book_mutex() { return the_book().mutex; }
@@ -134,7 +145,8 @@ allocation *book_find_import(int process, uint64_t id)
 {
     for (auto &each : the_book().by_address) {
         allocation &found = each.second;
-        if (found.kind == memory::imported && found.process == process && found.id == id) return &found;
+        if (found.kind == memory::imported && found.process == process && found.id == id)
+            return &found;
     }
     return nullptr;
 }
@@ -146,7 +158,7 @@ void book_remove(const void *begin) { the_book().by_address.erase((const char *)
 char *take_device_space(size_t bytes)
 {
     book &book = the_book();
-    if (book.next_offset + bytes + PAGE > DEVICE_SPACE) return nullptr;
+    if (book.next_offset + bytes + PAGE > DEVICE_SPACE) return no_more_addresses(DEVICE_SPACE);
     char *page = self.device_space + book.next_offset;
     book.next_offset += bytes + PAGE;
     return page;
@@ -155,13 +167,16 @@ char *take_device_space(size_t bytes)
 char *take_pinned_space(size_t bytes)
 {
     book &book = the_book();
-    if (book.next_pinned + bytes + PAGE > PINNED_SPACE) return nullptr;
+    if (book.next_pinned + bytes + PAGE > PINNED_SPACE) return no_more_addresses(PINNED_SPACE);
     char *page = self.pinned_space + book.next_pinned;
     book.next_pinned += bytes + PAGE;
     return page;
 }
 
-char *device_address(const allocation &of, const void *address) { return of.alias + ((const char *)address - of.page); }
+char *device_address(const allocation &of, const void *address)
+{
+    return of.alias + ((const char *)address - of.page);
+}
 
 bool device_reaches(int device, const void *address)
 {
@@ -169,8 +184,10 @@ bool device_reaches(int device, const void *address)
     const allocation *found = book_find(address);
     if (found != nullptr && found->kind == memory::device)
         return found->device == device || peer_enabled(device, found->device);
-    if (in_device_space(address) || in_pinned_space(address)) return true; /* or it faults when it is used */
-    /* Programs, their heaps and stacks lie above 2^45; what is below is a number, and so is what is not mapped. */
+    if (in_device_space(address) || in_pinned_space(address))
+        return true; /* or it faults when it is used */
+    /* Programs, their heaps and stacks lie above 2^45; what is below is a number, and so is what
+     * is not mapped. */
     uintptr_t number = (uintptr_t)address;
     unsigned char resident;
     if (number >> 45 == 0 || number >> 48 != 0) return true;

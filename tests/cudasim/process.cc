@@ -48,7 +48,8 @@ bool map_everything()
     if (!self.device_space || !self.pinned_space || !self.shared || self.device_file < 0 ||
         self.event_file_number < 0)
         return false;
-    void *events = mmap(nullptr, sizeof(event_file), PROT_READ | PROT_WRITE, MAP_SHARED, self.event_file_number, 0);
+    void *events = mmap(
+        nullptr, sizeof(event_file), PROT_READ | PROT_WRITE, MAP_SHARED, self.event_file_number, 0);
     if (events == MAP_FAILED) return false;
     self.host = getpid();
     self.regions[0] = {(event_file *)events, self.host, self.event_file_number};
@@ -63,7 +64,8 @@ void end_device()
     question.what = ask::quit;
     if (send(self.socket, &question, sizeof question, MSG_NOSIGNAL) < 0) return;
     int status;
-    while (waitpid(self.device, &status, 0) < 0 && errno == EINTR) {}
+    while (waitpid(self.device, &status, 0) < 0 && errno == EINTR) {
+    }
 }
 
 /* CUDA does not survive fork(), and neither does this: the child has no device. */
@@ -79,8 +81,11 @@ cudaError_t start()
     if (self.set.devices == 0) return cudaErrorNoDevice;
     int ends[2];
     if (!map_everything() || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-        fprintf(stderr, "cudasim: cannot set up its memory (%s): the process needs 320 GiB of address space, of which "
-            "only what is used becomes memory; see ulimit -v\n", strerror(errno));
+        fprintf(stderr,
+            "cudasim: cannot set up its memory (%s): the process needs 320 GiB of address space, "
+            "of which "
+            "only what is used becomes memory; see ulimit -v\n",
+            strerror(errno));
         return cudaErrorInitializationError;
     }
     fflush(nullptr); /* or both processes would write what is buffered */
@@ -108,7 +113,10 @@ void counter_wait(counter &word, uint32_t seen, int timeout_ms)
     syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0);
 }
 
-void counter_wake(counter &word) { syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+void counter_wake(counter &word)
+{
+    syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
 
 int64_t clock_ns()
 {
@@ -153,8 +161,9 @@ bool device_ended()
     if (waitpid(self.device, &status, WNOHANG) != self.device) return false;
     int expected = 0;
     if (!self.shared->error.compare_exchange_strong(expected, cudaErrorUnknown)) return true;
-    snprintf(self.shared->message, sizeof self.shared->message, "the device process has ended, %s %d",
-        WIFSIGNALED(status) ? "by signal" : "with code", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    snprintf(self.shared->message, sizeof self.shared->message,
+        "the device process has ended, %s %d", WIFSIGNALED(status) ? "by signal" : "with code",
+        WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     fprintf(stderr, "cudasim[%d]: %s\n", (int)self.host, self.shared->message);
     return true;
 }
@@ -181,7 +190,7 @@ const char *cudaGetErrorString(cudaError_t error)
 
 const char *cudaGetErrorName(cudaError_t error)
 {
-#define NAME(e) \
+#define NAME(e)                                                                                    \
     case e: return #e;
     switch (error) {
         NAME(cudaSuccess)

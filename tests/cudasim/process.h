@@ -1,22 +1,26 @@
 /* process: the two processes of the simulator.
  *
- *   host process                                     device process, forked at the first CUDA call
- *     cudaX() puts items into a stream's queue   ->    one worker thread a stream runs them; a kernel's blocks run on a
- *                                                      pool of OS threads, and the threads of a block are fibers
- *     device addresses are reserved, and cannot        device addresses are mapped there, and there alone: from a file
- *     be read or written, ever                         without a name, which is what a CUDA IPC handle points at
- *     pinned memory is mapped                    =     at the same address
+ *   host process                            device process, forked at the first CUDA call
+ *     cudaX() puts items into a stream's  ->    one worker thread a stream runs them; a kernel's
+ *     queue                                     blocks run on a pool of OS threads, and the
+ *                                               threads of a block are fibers
+ *     device addresses are reserved, and        device addresses are mapped there, and there
+ *     cannot be read or written, ever           alone: from a file without a name, which is what
+ *                                               a CUDA IPC handle points at
+ *     pinned memory is mapped             =     at the same address
  *
- * Whatever dies, nothing is left: the files have no names, the device process goes when the host process has gone, and
- * the host process finds a sticky error when the device process has.
+ * Whatever dies, nothing is left: the files have no names, the device process goes when the host
+ * process has gone, and the host process finds a sticky error when the device process has.
  *
- * The CUDA runtime is state of a process by its nature, so this is: `self` is the one global of the simulator.
+ * The CUDA runtime is state of a process by its nature, so this is: `self` is the one global of the
+ * simulator.
  */
 #ifndef CUDASIM_PROCESS_H
 #define CUDASIM_PROCESS_H
 
 #include <atomic>
 #include <mutex>
+#include <new>
 #include <sys/types.h>
 
 #include "settings.h"
@@ -47,18 +51,32 @@ struct process_state {
 };
 extern process_state self;
 
+/* State of the process: there from the loading of the library, before any thread, to the very end,
+ * since threads may outlive main(). */
+template <class T> class forever {
+public:
+    forever() { new (bytes) T(); }
+    T &operator*() { return *std::launder(reinterpret_cast<T *>(bytes)); }
+
+private:
+    alignas(T) unsigned char bytes[sizeof(T)];
+};
+
 inline bool in_device_space(const void *p)
 {
-    return (const char *)p >= self.device_space && (const char *)p < self.device_space + DEVICE_SPACE;
+    return (const char *)p >= self.device_space &&
+           (const char *)p < self.device_space + DEVICE_SPACE;
 }
 inline bool in_pinned_space(const void *p)
 {
-    return (const char *)p >= self.pinned_space && (const char *)p < self.pinned_space + PINNED_SPACE;
+    return (const char *)p >= self.pinned_space &&
+           (const char *)p < self.pinned_space + PINNED_SPACE;
 }
 
 /* ---- the host's side ---- */
 
-/* Every API function begins with it: starts the device process at the first call. Returns the sticky error, if any. */
+/* Every API function begins with it: starts the device process at the first call. Returns the
+ * sticky error, if any. */
 cudaError_t enter();
 /* Ends every API function: remembers an error for cudaGetLastError(). */
 cudaError_t leave(cudaError_t error);
@@ -76,7 +94,8 @@ void forbid_calls(bool forbidden);
 [[noreturn]] void device_main();
 /* A descriptor of another process, for reading and writing; -1 and errno. */
 int foreign_file(int process, int file);
-/* The allocation that an address is in or near, as a sentence for messages; "" when there is none. */
+/* The allocation that an address is in or near, as a sentence for messages; "" when there is
+ * none. */
 void describe_address(char *text, size_t bytes, const void *address);
 /* For ThreadSanitizer: the caller comes after every allocation so far. */
 void device_order();

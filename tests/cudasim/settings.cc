@@ -52,7 +52,8 @@ bool read_order(settings &into)
         if (text[6] == '\0') return true;
         if (text[6] == ':') into.seed = strtoull(text + 7, &end, 10);
     }
-    return (end != nullptr && *end == '\0') || wrong("CUDASIM_ORDER", text, "forward, reverse, random or random:SEED");
+    return (end != nullptr && *end == '\0') ||
+           wrong("CUDASIM_ORDER", text, "forward, reverse, random or random:SEED");
 }
 
 bool read_architecture(settings &into)
@@ -61,7 +62,8 @@ bool read_architecture(settings &into)
     if (!number(found, "CUDASIM_ARCH", 0, 1000, "75, 80, 86, 89, 90, 100 or 120")) return false;
     for (const architecture &each : architectures)
         if (each.number == (int)found) into.gpu = &each;
-    return into.gpu != nullptr || wrong("CUDASIM_ARCH", getenv("CUDASIM_ARCH"), "75, 80, 86, 89, 90, 100 or 120");
+    return into.gpu != nullptr ||
+           wrong("CUDASIM_ARCH", getenv("CUDASIM_ARCH"), "75, 80, 86, 89, 90, 100 or 120");
 }
 
 /* CUDASIM_REFUSE: what this machine shall not be able to do, to see a program cope. */
@@ -71,7 +73,8 @@ bool read_refusals(settings &into)
     char words[64];
     if (text == nullptr) return true;
     const char *expected = "some of peer,ipc,driver,new_driver";
-    if (snprintf(words, sizeof words, "%s", text) >= (int)sizeof words) return wrong("CUDASIM_REFUSE", text, expected);
+    if (snprintf(words, sizeof words, "%s", text) >= (int)sizeof words)
+        return wrong("CUDASIM_REFUSE", text, expected);
     for (char *rest = words, *word; (word = strsep(&rest, ",")) != nullptr;) {
         if (strcmp(word, "peer") == 0) into.peers = false;
         else if (strcmp(word, "ipc") == 0) into.ipc = false;
@@ -92,12 +95,13 @@ bool settings_read(settings &into)
     into.seed = 1;
     into.peers = into.ipc = true;
     into.processors = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    bool fine = number(devices, "CUDASIM_DEVICES", 0, DEVICE_MAX, "a number of devices from 0 to 16") &&
+    bool fine =
+        number(devices, "CUDASIM_DEVICES", 0, DEVICE_MAX, "a number of devices from 0 to 16") &&
         number(resident, "CUDASIM_RESIDENT", 1, 4096, "a number of blocks from 1 to 4096") &&
         number(delay, "CUDASIM_DELAY_US", 0, 1e6, "microseconds from 0 to 1000000") &&
         number(watchdog, "CUDASIM_WATCHDOG_S", 0.01, 1e6, "seconds, more than 0.01") &&
-        number(megabytes, "CUDASIM_MEMORY_MB", 1, 65536, "MiB from 1 to 65536") && read_order(into) &&
-        read_architecture(into) && read_refusals(into);
+        number(megabytes, "CUDASIM_MEMORY_MB", 1, 65536, "MiB from 1 to 65536") &&
+        read_order(into) && read_architecture(into) && read_refusals(into);
     into.devices = (int)devices;
     into.resident_blocks = (int)resident;
     into.delay_us = (unsigned)delay;

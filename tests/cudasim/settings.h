@@ -1,4 +1,5 @@
-/* settings: the environment variables of the simulator, read once. README.md says what each is for. */
+/* settings: the environment variables of the simulator, read once. README.md says what each is
+ * for. */
 #ifndef CUDASIM_SETTINGS_H
 #define CUDASIM_SETTINGS_H
 
@@ -9,11 +10,13 @@ namespace cudasim {
 
 enum class thread_order { forward, reverse, random };
 
-/* What a GPU of a compute capability can do; the figures of the CUDA C++ Programming Guide, "Compute Capabilities". */
+/* What a GPU of a compute capability can do; the figures of the CUDA C++ Programming Guide,
+ * "Compute Capabilities". */
 struct architecture {
     int number; /* 75: compute capability 7.5 */
     int threads_per_sm, blocks_per_sm;
-    size_t shared_per_sm, shared_per_block; /* the second after cudaFuncSetAttribute; 48 KiB without */
+    size_t shared_per_sm;
+    size_t shared_per_block; /* after cudaFuncSetAttribute; 48 KiB without */
 };
 
 struct settings {

@@ -1,15 +1,16 @@
-/* shared: what the host process and the device process of the simulator both see, at the same addresses, since the
- * second is forked from the first.
+/* shared: what the host process and the device process of the simulator both see, at the same
+ * addresses, since the second is forked from the first.
  *
- *                        written by              read by
- *   stream.items         host, in queue order    its worker in the device process; the host's thread of host functions
- *   stream.queued        host (release)          the worker (acquire)
- *   stream.done          the worker (release)    host (acquire): room in the queue, cudaStreamSynchronize
- *   stream.called        the worker              the host's thread of host functions: as many calls are to be made
- *   stream.returned      that thread             the worker: as many have returned
- *   error, message       the device process      host: sticky, as on hardware
- *   event.recorded       host (any process)      host: the number of the latest record
- *   event.complete       a worker                everyone: the latest record that has passed
+ *                     written by             read by
+ *   stream.items      host, in queue order   its worker in the device process; the host's thread
+ *                                            of host functions
+ *   stream.queued     host (release)         the worker (acquire)
+ *   stream.done       the worker (release)   host (acquire): room in the queue, synchronize
+ *   stream.called     the worker             that thread of the host: so many calls are to be made
+ *   stream.returned   that thread            the worker: so many have returned
+ *   error, message    the device process     host: sticky, as on hardware
+ *   event.recorded    host (any process)     host: the number of the latest record
+ *   event.complete    a worker               everyone: the latest record that has passed
  *
  * Every counter only grows, is compared modulo 2^32, and is waited for with a futex.
  */
@@ -23,7 +24,8 @@
 
 namespace cudasim {
 
-constexpr int DEVICE_MAX = 16, STREAM_MAX = 256, QUEUE_ITEMS = 64, EVENT_MAX = 4096, LEASE_MAX = 1024;
+constexpr int DEVICE_MAX = 16, STREAM_MAX = 256, QUEUE_ITEMS = 64, EVENT_MAX = 4096,
+              LEASE_MAX = 1024;
 constexpr size_t ARGUMENT_BYTES = 4096; /* of a kernel: the limit of hardware */
 constexpr size_t PAGE = 4096;
 
@@ -48,8 +50,8 @@ using anchor_function = const void *(*)();
 
 enum class work : uint32_t {
     kernel,
-    call,          /* a function of the simulator's own libraries: a matrix product */
-    copy,          /* rows of bytes */
+    call, /* a function of the simulator's own libraries: a matrix product */
+    copy, /* rows of bytes */
     fill,
     record,
     wait_event,
@@ -110,7 +112,7 @@ struct item {
         host_work host;
         value_work value;
     };
-    alignas(16) unsigned char arguments[ARGUMENT_BYTES]; /* only the first argument_bytes are ever touched */
+    alignas(16) unsigned char arguments[ARGUMENT_BYTES]; /* the first argument_bytes are used */
 };
 
 struct stream_queue {
@@ -126,7 +128,8 @@ struct control {
     stream_queue streams[STREAM_MAX];
 };
 
-/* An event file: the events that one process made, and which processes have its device memory open. */
+/* An event file: the events that one process made, and which processes have its device memory
+ * open. */
 struct lease {
     std::atomic<int> process;
     std::atomic<uint64_t> allocation;

@@ -1,10 +1,10 @@
 /* stream: queues, tickets, the rules of the legacy default stream, and host functions.
  *
- * A ticket is the value of `done` at which an item has run. A queue has room for 64 items: whoever comes when it is full
- * waits for the oldest.
+ * A ticket is the value of `done` at which an item has run. A queue has room for 64 items: whoever
+ * comes when it is full waits for the oldest.
  *
- * The legacy default stream of a device waits for all its blocking streams, and they for it: here by a wait_stream item
- * in front of the work, so that the host does not wait.
+ * The legacy default stream of a device waits for all its blocking streams, and they for it: here
+ * by a wait_stream item in front of the work, so that the host does not wait.
  */
 #include "stream.h"
 
@@ -64,8 +64,8 @@ cudaError_t put_default_waits(stream &to)
     return cudaSuccess;
 }
 
-/* What the host has waited for comes before what it submits next. The device process cannot see the host wait, so for
- * ThreadSanitizer it is told. */
+/* What the host has waited for comes before what it submits next. The device process cannot see
+ * the host wait, so for ThreadSanitizer it is told. */
 cudaError_t put_seen_waits(stream &to)
 {
     if (!tsan_watches()) return cudaSuccess;
@@ -126,12 +126,14 @@ cudaError_t open_stream(cudaStream_t *handle, unsigned flags)
     return cudaErrorMemoryAllocation;
 }
 
-/* The one thread of a process that calls what cudaLaunchHostFunc() was given, in the order of each stream. */
+/* The one thread of a process that calls what cudaLaunchHostFunc() was given, in the order of
+ * each stream. */
 void host_functions()
 {
     forbid_calls(true);
     for (uint32_t known = 0;;) {
-        for (uint32_t now; (now = self.shared->host_calls) == known;) counter_wait(self.shared->host_calls, now, 1000);
+        for (uint32_t now; (now = self.shared->host_calls) == known;)
+            counter_wait(self.shared->host_calls, now, 1000);
         known = self.shared->host_calls;
         for (stream_queue &queue : self.shared->streams) {
             while (queue.returned != queue.called) {
@@ -191,12 +193,14 @@ cudaError_t stream_submit(stream &to, const item &what, uint32_t *ticket)
     return error != cudaSuccess ? error : put(to, what, ticket);
 }
 
-cudaError_t library_call(cudaStream_t handle, void (*function)(const void *arguments), const void *arguments, size_t bytes)
+cudaError_t library_call(cudaStream_t handle, void (*function)(const void *arguments),
+    const void *arguments, size_t bytes)
 {
     cudaError_t error = enter();
     if (error != cudaSuccess) return leave(error);
     stream *found = stream_of(handle);
-    if (found == nullptr || found->device != device_of_thread) return leave(cudaErrorInvalidResourceHandle);
+    if (found == nullptr || found->device != device_of_thread)
+        return leave(cudaErrorInvalidResourceHandle);
     fresh_item what(work::call);
     what.call.function = function;
     what.argument_bytes = (uint32_t)bytes;
@@ -215,7 +219,8 @@ void stream_was_seen(int index, uint32_t ticket)
 {
     tsan_acquire(&self.shared->streams[index]); /* what host functions did */
     uint32_t known = host_saw[index];
-    while (!reached(known, ticket) && !host_saw[index].compare_exchange_weak(known, ticket)) {}
+    while (!reached(known, ticket) && !host_saw[index].compare_exchange_weak(known, ticket)) {
+    }
 }
 
 cudaError_t stream_wait(const stream &of, uint32_t ticket)
@@ -251,7 +256,10 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *handle, unsigned flags)
     return leave(error != cudaSuccess ? error : open_stream(handle, flags));
 }
 
-cudaError_t cudaStreamCreate(cudaStream_t *handle) { return cudaStreamCreateWithFlags(handle, cudaStreamDefault); }
+cudaError_t cudaStreamCreate(cudaStream_t *handle)
+{
+    return cudaStreamCreateWithFlags(handle, cudaStreamDefault);
+}
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *handle, unsigned flags, int)
 {

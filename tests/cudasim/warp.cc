@@ -1,8 +1,10 @@
-/* warp: operations of the lanes of a warp. A lane brings its operand and waits; the last to come computes for all.
+/* warp: operations of the lanes of a warp. A lane brings its operand and waits; the last to come
+ * computes for all.
  *
- * Lanes meet by mask: those of different masks pass each other, those of one mask that meet at different places of the
- * source are an error, and so is a mask without the lane that gives it. A lane that has ended is waited for no more. What a
- * lane reads of one that does not take part is 0xdead…, since on hardware it is undefined.
+ * Lanes meet by mask: those of different masks pass each other, those of one mask that meet at
+ * different places of the source are an error, and so is a mask without the lane that gives it. A
+ * lane that has ended is waited for no more. What a lane reads of one that does not take part is
+ * 0xdead…, since on hardware it is undefined.
  */
 #include <cstring>
 
@@ -19,7 +21,8 @@ meeting &meet(warp &mine, unsigned mask, combine_function operation, const place
         meeting &each = mine.meetings[i];
         if (each.mask != mask) continue;
         if (each.operation != operation || !each.where.is(where))
-            fault(cudaErrorLaunchFailure, "lanes of the mask %08x meet at different operations: %s:%d and %s:%d%s", mask,
+            fault(cudaErrorLaunchFailure,
+                "lanes of the mask %08x meet at different operations: %s:%d and %s:%d%s", mask,
                 each.where.file, each.where.line, where.file, where.line, current_place().c_str());
         return each;
     }
@@ -41,13 +44,16 @@ void finish_if_all(block &here, unsigned number, meeting &met)
 }
 
 /* Waits for all lanes of the mask. orders: whether memory is ordered too, as by __syncwarp(). */
-void take_part(void *operand, unsigned mask, combine_function combine, bool orders, const place &where)
+void take_part(
+    void *operand, unsigned mask, combine_function combine, bool orders, const place &where)
 {
     block &here = *block_here();
     cuda_thread &me = *here.current;
-    unsigned number = me.linear / 32, lane = me.linear % 32, count = (unsigned)here.threads.size() - number * 32;
+    unsigned number = me.linear / 32, lane = me.linear % 32,
+             count = (unsigned)here.threads.size() - number * 32;
     if ((mask >> lane & 1) == 0)
-        fault(cudaErrorLaunchFailure, "%s:%d: the mask %08x of a warp operation lacks the calling lane %u%s", where.file,
+        fault(cudaErrorLaunchFailure,
+            "%s:%d: the mask %08x of a warp operation lacks the calling lane %u%s", where.file,
             where.line, mask, lane, current_place().c_str());
     if (count < 32) mask &= (1u << count) - 1;
 
@@ -86,7 +92,8 @@ template <cudasim_shuffle_kind kind> void combine_shuffle(cuda_thread *lanes, un
         if ((mask >> i & 1) == 0) continue;
         shuffle &mine = *(shuffle *)lanes[i].operand;
         int from = shuffle_source(kind, i, mine.argument, mine.width);
-        mine.result = mask >> from & 1 ? ((shuffle *)lanes[from].operand)->value : 0xdeadbeefdeadbeef;
+        mine.result =
+            mask >> from & 1 ? ((shuffle *)lanes[from].operand)->value : 0xdeadbeefdeadbeef;
     }
 }
 
@@ -121,19 +128,24 @@ float element(const uint32_t word, int half, cudasim_matrix_type type)
     return type == CUDASIM_BFLOAT16 ? bfloat16_to_float32(bits) : float16_to_float32(bits);
 }
 
-/* d (16, 8) = a (16, 16) · b (16, 8) + c, in float32. Lane g·4 + t holds of a the rows g and g + 8, of b column g, each at
- * k = 2t, 2t + 1, 2t + 8, 2t + 9; of c and d the rows g and g + 8 at columns 2t, 2t + 1. */
+/* d (16, 8) = a (16, 16) · b (16, 8) + c, in float32. Lane g·4 + t holds of a the rows g and g +
+ * 8, of b column g, each at k = 2t, 2t + 1, 2t + 8, 2t + 9; of c and d the rows g and g + 8 at
+ * columns 2t, 2t + 1. */
 void combine_product(cuda_thread *lanes, unsigned mask)
 {
-    if (mask != ~0u) fault(cudaErrorLaunchFailure, "a matrix product without all 32 lanes%s", current_place().c_str());
+    if (mask != ~0u)
+        fault(cudaErrorLaunchFailure, "a matrix product without all 32 lanes%s",
+            current_place().c_str());
     float a[16][16], b[16][8];
     for (int i = 0; i < 32; i++) {
         const product &mine = *(product *)lanes[i].operand;
         int g = i / 4, k = i % 4 * 2;
         for (int half = 0; half < 2; half++) {
             for (int part = 0; part < 4; part++)
-                a[g + part % 2 * 8][k + half + part / 2 * 8] = element(mine.a[part], half, mine.type);
-            for (int part = 0; part < 2; part++) b[k + half + part * 8][g] = element(mine.b[part], half, mine.type);
+                a[g + part % 2 * 8][k + half + part / 2 * 8] =
+                    element(mine.a[part], half, mine.type);
+            for (int part = 0; part < 2; part++)
+                b[k + half + part * 8][g] = element(mine.b[part], half, mine.type);
         }
     }
     for (int i = 0; i < 32; i++) {
@@ -152,16 +164,20 @@ struct matrix_load {
     const void *row;
 };
 
-/* Four matrices of 8 rows of 16 bytes. Lane i gives the address of row i % 8 of matrix i / 8, and gets of each matrix the
- * word i % 4 of row i / 4; or, transposed, the elements i / 4 of the rows 2 (i % 4) and 2 (i % 4) + 1. */
+/* Four matrices of 8 rows of 16 bytes. Lane i gives the address of row i % 8 of matrix i / 8,
+ * and gets of each matrix the word i % 4 of row i / 4; or, transposed, the elements i / 4 of the
+ * rows 2 (i % 4) and 2 (i % 4) + 1. */
 template <bool transposed> void combine_matrix_load(cuda_thread *lanes, unsigned mask)
 {
-    if (mask != ~0u) fault(cudaErrorLaunchFailure, "a matrix load without all 32 lanes%s", current_place().c_str());
+    if (mask != ~0u)
+        fault(cudaErrorLaunchFailure, "a matrix load without all 32 lanes%s",
+            current_place().c_str());
     uint16_t rows[32][8];
     for (int i = 0; i < 32; i++) {
         const void *row = ((matrix_load *)lanes[i].operand)->row;
         if ((uintptr_t)row % 16 != 0)
-            fault(cudaErrorMisalignedAddress, "a matrix load from %p, which is not aligned to 16 bytes%s", row,
+            fault(cudaErrorMisalignedAddress,
+                "a matrix load from %p, which is not aligned to 16 bytes%s", row,
                 current_place().c_str());
         memcpy(rows[i], row, 16);
     }
@@ -169,7 +185,8 @@ template <bool transposed> void combine_matrix_load(cuda_thread *lanes, unsigned
         for (int matrix = 0; matrix < 4; matrix++) {
             const auto *m = &rows[matrix * 8];
             int r = i / 4, c = i % 4 * 2;
-            uint32_t low = transposed ? m[c][r] : m[r][c], high = transposed ? m[c + 1][r] : m[r][c + 1];
+            uint32_t low = transposed ? m[c][r] : m[r][c],
+                     high = transposed ? m[c + 1][r] : m[r][c + 1];
             ((matrix_load *)lanes[i].operand)->d[matrix] = low | high << 16;
         }
     }
@@ -190,11 +207,12 @@ void warp_lane_ended(block &here, const cuda_thread &thread)
 using namespace cudasim;
 extern "C" {
 
-uint64_t cudasim_shuffle(cudasim_shuffle_kind kind, unsigned mask, uint64_t value, int argument, int width,
-    const char *file, int line)
+uint64_t cudasim_shuffle(cudasim_shuffle_kind kind, unsigned mask, uint64_t value, int argument,
+    int width, const char *file, int line)
 {
     static constexpr combine_function functions[] = {combine_shuffle<CUDASIM_SHUFFLE_INDEX>,
-        combine_shuffle<CUDASIM_SHUFFLE_UP>, combine_shuffle<CUDASIM_SHUFFLE_DOWN>, combine_shuffle<CUDASIM_SHUFFLE_XOR>};
+        combine_shuffle<CUDASIM_SHUFFLE_UP>, combine_shuffle<CUDASIM_SHUFFLE_DOWN>,
+        combine_shuffle<CUDASIM_SHUFFLE_XOR>};
     shuffle mine = {value, 0, argument, width};
     take_part(&mine, mask, functions[kind], false, {file, line});
     return mine.result;
@@ -212,8 +230,8 @@ void cudasim_warp_barrier(unsigned mask, const char *file, int line)
     take_part(nullptr, mask, combine_nothing, true, {file, line});
 }
 
-void cudasim_matrix_product(float *d, const uint32_t *a, const uint32_t *b, const float *c, cudasim_matrix_type type,
-    const char *file, int line)
+void cudasim_matrix_product(float *d, const uint32_t *a, const uint32_t *b, const float *c,
+    cudasim_matrix_type type, const char *file, int line)
 {
     product mine = {d, a, b, c, type};
     take_part(&mine, ~0u, combine_product, false, {file, line});
@@ -222,17 +240,20 @@ void cudasim_matrix_product(float *d, const uint32_t *a, const uint32_t *b, cons
 void cudasim_matrix_load(uint32_t *d, const void *row, int transposed, const char *file, int line)
 {
     matrix_load mine = {d, row};
-    take_part(&mine, ~0u, transposed ? combine_matrix_load<true> : combine_matrix_load<false>, false, {file, line});
+    take_part(&mine, ~0u, transposed ? combine_matrix_load<true> : combine_matrix_load<false>,
+        false, {file, line});
 }
 
-/* ---- copies beside the thread: they happen when they are waited for, as late as hardware may do them ---- */
+/* ---- copies beside the thread: they happen when they are waited for, as late as hardware may
+ * do them ---- */
 
 void cudasim_copy_async(void *to, const void *from, unsigned bytes)
 {
     cuda_thread &me = *block_here()->current;
     if (((uintptr_t)to | (uintptr_t)from) % bytes != 0)
-        fault(cudaErrorMisalignedAddress, "an asynchronous copy of %u bytes from %p to %p, which is not aligned to them%s",
-            bytes, from, to, current_place().c_str());
+        fault(cudaErrorMisalignedAddress,
+            "an asynchronous copy of %u bytes from %p to %p, which is not aligned to them%s", bytes,
+            from, to, current_place().c_str());
     me.copies.push_back({to, from, bytes, me.copy_group});
 }
 

@@ -1,7 +1,8 @@
 /* worker: what each kind of item does, in the device process.
  *
- * ThreadSanitizer is told that an item comes after what its stream, or another that it waited for, has done before, and
- * that copies read and write: so two streams that use the same memory without an event between them are a data race.
+ * ThreadSanitizer is told that an item comes after what its stream, or another that it waited for,
+ * has done before, and that copies read and write: so two streams that use the same memory without
+ * an event between them are a data race.
  */
 #include "worker.h"
 
@@ -42,8 +43,11 @@ void complete(const event_work &what)
     event_cell &cell = self.regions[what.region].events->cells[what.index];
     tsan_release(&cell);
     cell.time_ns = clock_ns();
-    uint32_t known = cell.complete; /* records of one event in two streams may pass in either order */
-    while (!reached(known, what.number) && !cell.complete.compare_exchange_weak(known, what.number)) {}
+    uint32_t known =
+        cell.complete; /* records of one event in two streams may pass in either order */
+    while (
+        !reached(known, what.number) && !cell.complete.compare_exchange_weak(known, what.number)) {
+    }
     counter_wake(cell.complete);
 }
 
@@ -64,10 +68,12 @@ void call_host(stream_queue &queue)
 bool value_holds(uint64_t found, const value_work &what)
 {
     switch (what.flags & 3) {
-    case 1: return found == what.value;               /* CU_STREAM_WAIT_VALUE_EQ */
-    case 2: return (found & what.value) != 0;         /* CU_STREAM_WAIT_VALUE_AND */
-    case 3: return (found | what.value) != ~0ull;     /* CU_STREAM_WAIT_VALUE_NOR */
-    default: return what.bytes == 4 ? (int32_t)(uint32_t)(found - what.value) >= 0 : (int64_t)(found - what.value) >= 0;
+    case 1: return found == what.value;           /* CU_STREAM_WAIT_VALUE_EQ */
+    case 2: return (found & what.value) != 0;     /* CU_STREAM_WAIT_VALUE_AND */
+    case 3: return (found | what.value) != ~0ull; /* CU_STREAM_WAIT_VALUE_NOR */
+    default:
+        return what.bytes == 4 ? (int32_t)(uint32_t)(found - what.value) >= 0
+                               : (int64_t)(found - what.value) >= 0;
     }
 }
 
@@ -89,7 +95,8 @@ void wait_value(const value_work &what)
 void write_value(const value_work &what)
 {
     tsan_release(what.at);
-    if (what.bytes == 4) __atomic_store_n((uint32_t *)what.at, (uint32_t)what.value, __ATOMIC_RELEASE);
+    if (what.bytes == 4)
+        __atomic_store_n((uint32_t *)what.at, (uint32_t)what.value, __ATOMIC_RELEASE);
     else __atomic_store_n((uint64_t *)what.at, what.value, __ATOMIC_RELEASE);
 }
 
