@@ -469,6 +469,7 @@ static void check_graph(void)
 int main(void)
 {
     setenv("CUDASIM_DEVICES", "2", 1);
+    setenv("CUDASIM_ARCH", "80", 1); /* products of bfloat16 */
     check_number();
     check_sum();
     check_transpose();

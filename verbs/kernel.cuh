@@ -211,19 +211,21 @@ DEVICE_FUNCTION void st_line_sys(flag_line *line, flag_line value)
 
 /* ---- tensor cores ----
  *
- * All 32 lanes call; lane = 4 g + t. The fragments of one product d (16, 8) = a (16, 16) · b (16,
- * 8) + c, two 16-bit elements a register, the lower k in the lower half:
+ * All 32 lanes call; lane = 4 g + t. The fragments of one product
+ * d (16, 8) = a (16, 16) · b (16, 8) + c, two 16-bit elements a register, the lower k in the lower
+ * half:
  *
- *   a[0]  row g      k 2t, 2t+1     b[0]  column g  k 2t, 2t+1     c[0] c[1]  row g      col 2t, 2t+1
- *   a[1]  row g + 8  k 2t, 2t+1     b[1]  column g  k 2t+8, 2t+9   c[2] c[3]  row g + 8  col 2t, 2t+1
+ *   a[0]  row g      k 2t, 2t+1     b[0]  col g  k 2t, 2t+1     c[0] c[1]  row g      col 2t, 2t+1
+ *   a[1]  row g + 8  k 2t, 2t+1     b[1]  col g  k 2t+8, 2t+9   c[2] c[3]  row g + 8  col 2t, 2t+1
  *   a[2]  row g      k 2t+8, 2t+9
  *   a[3]  row g + 8  k 2t+8, 2t+9
  *
  * source: PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type".
  */
 
-/* matrix_product(d, a, b, c, T()): T is bfloat16 or float16. d may be c. Products are exact, sums
- * are of float32, in an order of the hardware's own.
+/* matrix_product(d, a, b, c, T()): T is float16 or, from sm_80 on, bfloat16 (before, it traps: ask
+ * the device). d may be c. Products are exact, sums are of float32, in an order of the hardware's
+ * own.
  *
  * matrix_load(d, row), matrix_load_transposed(d, row): four matrices of 8 rows of 16 bytes in
  * shared memory. Lane i gives the address, aligned to 16 bytes, of row i % 8 of matrix i / 8; it
@@ -267,13 +269,6 @@ template <int N> static inline void copy_async_wait() { cudasim_copy_wait(N); }
 #define KERNEL_SM80 0
 #endif
 
-#if ON_GPU && !KERNEL_SM80
-DEVICE_FUNCTION float kernel_half_of(uint32_t word, int half)
-{
-    return __uint_as_float(half ? word & 0xffff0000u : word << 16);
-}
-#endif
-
 DEVICE_FUNCTION void matrix_product(
     float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&c)[4], bfloat16)
 {
@@ -283,26 +278,9 @@ DEVICE_FUNCTION void matrix_product(
                  : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]),
                  "f"(c[1]), "f"(c[2]), "f"(c[3]));
-#elif ON_GPU /* no such instruction: lanes tell each other their elements */
-    int lane = (int)(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) & 31,
-        g = lane >> 2, t = lane & 3;
-    float sum[4] = {c[0], c[1], c[2], c[3]};
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        int part = i / 4, from = i % 4;
-        uint32_t upper = __shfl_sync(0xffffffffu, a[2 * part], g * 4 + from);
-        uint32_t lower = __shfl_sync(0xffffffffu, a[2 * part + 1], g * 4 + from);
-        uint32_t left = __shfl_sync(0xffffffffu, b[part], 8 * t + from);
-        uint32_t right = __shfl_sync(0xffffffffu, b[part], 8 * t + 4 + from);
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            sum[0] += kernel_half_of(upper, half) * kernel_half_of(left, half);
-            sum[1] += kernel_half_of(upper, half) * kernel_half_of(right, half);
-            sum[2] += kernel_half_of(lower, half) * kernel_half_of(left, half);
-            sum[3] += kernel_half_of(lower, half) * kernel_half_of(right, half);
-        }
-    }
-    for (int i = 0; i < 4; i++) d[i] = sum[i];
+#elif ON_GPU /* no such instruction */
+    for (int i = 0; i < 4; i++) d[i] = c[i];
+    __trap();
 #endif
 }
 

@@ -11,6 +11,7 @@
 #include "block.h"
 #include "cudasim.h"
 #include "fault.h"
+#include "process.h"
 
 namespace cudasim {
 namespace {
@@ -234,6 +235,11 @@ void cudasim_matrix_product(float *d, const uint32_t *a, const uint32_t *b, cons
     cudasim_matrix_type type, const char *file, int line)
 {
     product mine = {d, a, b, c, type};
+    if (type == CUDASIM_BFLOAT16 && self.set.gpu->number < 80)
+        fault(cudaErrorLaunchFailure,
+            "a product of bfloat16 at %s:%d, which compute capability 7.5 has not; expected 8.0 or "
+            "more (CUDASIM_ARCH=80)%s",
+            file, line, current_place().c_str());
     take_part(&mine, ~0u, combine_product, false, {file, line});
 }
 
