@@ -4,11 +4,11 @@
 #   libringzero_cuda.so       kernels by nvcc, linked to the CUDA runtime and cuBLAS      where the toolkit is; not with sanitizers
 #   libringzero_cudasim.so    kernels by g++, linked to tests/cudasim                     where NVIDIA's headers are; not installed
 #
-# RINGZERO_CUDA_ARCHITECTURES: for which GPUs the first is built, as "80;90". Empty: for those of this machine, or, where there
-# is none, for sm_80 alone, so that the usual build stays quick; newer ones compile its PTX when they load it. 75 is the least.
-# tests/cuda_nvcc_test.sh compiles for all, with warnings as errors.
+# RINGZERO_CUDA_ARCHITECTURES: for which GPUs the first is built, as "80;90"; 75 is the least, and GPUs newer than the newest compile
+# its PTX when they load it. Empty: for those of this machine, and where there is none the first is not built, since nvcc takes as
+# long as all the rest. tests/cuda_nvcc_test.sh compiles for all, with warnings as errors.
 set(RINGZERO_CUDA_ARCHITECTURES "" CACHE STRING "GPUs to build for, e.g. 80;90; empty: those of this machine")
-option(RINGZERO_COVERAGE "count which lines of *.cu run in the simulator: tests/cuda_lines.sh" OFF)
+option(RINGZERO_COVERAGE "count which lines of the modules run in the simulator: tests/cuda_lines_test.sh" OFF)
 
 file(GLOB cuda_c_files CONFIGURE_DEPENDS verbs/*_cuda.c ring/*_cuda.c model/*_cuda.c optim/*_cuda.c)
 file(GLOB cuda_cu_files CONFIGURE_DEPENDS verbs/*.cu ring/*.cu model/*.cu optim/*.cu)
@@ -35,6 +35,18 @@ elseif(RINGZERO_SANITIZE)
   set(cuda_off "not with sanitizers")
 endif()
 
+set(architectures ${RINGZERO_CUDA_ARCHITECTURES})
+find_program(nvcc_device_query __nvcc_device_query HINTS ${CUDAToolkit_BIN_DIR} NO_CACHE)
+if(NOT cuda_off AND NOT architectures AND nvcc_device_query)
+  execute_process(COMMAND ${nvcc_device_query} OUTPUT_VARIABLE found ERROR_QUIET RESULT_VARIABLE failed)
+  if(failed EQUAL 0)
+    string(REGEX MATCHALL "[0-9]+" architectures "${found}")
+  endif()
+endif()
+if(NOT cuda_off AND NOT architectures)
+  set(cuda_off "no GPU is in this machine; to build for others: -DRINGZERO_CUDA_ARCHITECTURES=\"80;90\"")
+endif()
+
 if(NOT cudasim_off)
   set(CMAKE_CXX_STANDARD 17)
   set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -59,9 +71,14 @@ function(cuda_module name)
   endif()
 endfunction()
 
-# Kernels for the simulator: C++ that counts its lines, when asked to.
+# Kernels for the simulator: C++ that traps where an address is not aligned, as hardware does, and that counts its lines, when
+# asked to. -O1: templates of kernels are what takes longest to compile, and the simulator spends its time elsewhere.
 function(cudasim_kernels target)
-  set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
+  set(options -x c++ $<IF:$<BOOL:${RINGZERO_COVERAGE}>,-O0,-O1>)
+  if(NOT RINGZERO_SANITIZE MATCHES "undefined") # which has it, with a message
+    list(APPEND options -fsanitize=alignment -fsanitize-undefined-trap-on-error)
+  endif()
+  set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "${options}")
   target_link_libraries(${target} PRIVATE cudasim)
   # gcc 12 makes one aligned load of "if aligned, 16 bytes at once, else byte by byte".
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-tree-slp-vectorize>)
@@ -79,17 +96,6 @@ endif()
 
 # nvcc is called as a command, not as a language of CMake: that would try it out in every new build tree, for ten seconds.
 if(NOT cuda_off)
-  set(architectures ${RINGZERO_CUDA_ARCHITECTURES})
-  find_program(nvcc_device_query __nvcc_device_query HINTS ${CUDAToolkit_BIN_DIR} NO_CACHE)
-  if(NOT architectures AND nvcc_device_query)
-    execute_process(COMMAND ${nvcc_device_query} OUTPUT_VARIABLE found ERROR_QUIET RESULT_VARIABLE failed)
-    if(failed EQUAL 0)
-      string(REGEX MATCHALL "[0-9]+" architectures "${found}")
-    endif()
-  endif()
-  if(NOT architectures)
-    set(architectures 80)
-  endif()
   list(SORT architectures COMPARE NATURAL)
   list(GET architectures -1 newest)
   set(nvcc_flags -std=c++17 -O3 -lineinfo --fmad=false -I${PROJECT_SOURCE_DIR} -ccbin ${CMAKE_CXX_COMPILER}
