@@ -55,6 +55,7 @@ static void put_script(FILE *script, const struct plot *plot, const char *data)
         [PLOT_LINE] = "linespoints lw 2 pt 7 ps 0.5",
         [PLOT_POINTS] = "points pt 6 ps 1",
         [PLOT_THIN] = "lines lw 1 lc '#888888'",
+        [PLOT_RIGHT] = "lines lw 1 lc '#bbccdd'",
     };
     fprintf(script, "set terminal svg size 900,560 font 'sans,13' background 'white'\n");
     put_line(script, "set output", plot->file);
@@ -63,13 +64,19 @@ static void put_script(FILE *script, const struct plot *plot, const char *data)
     put_line(script, "set ylabel", plot->y_label);
     fprintf(script,
         "set encoding utf8\nset grid lc '#dddddd'\nset key noenhanced outside bottom center horizontal\n"
-        "set logscale x 2\nset datafile missing '?'\n");
+        "set datafile missing '?'\n");
+    if (!plot->x_linear) fprintf(script, "set logscale x 2\n");
     if (plot->x_bytes) fprintf(script, "set format x '%%.0b%%BB'\n");
     fprintf(script, plot->y_log ? "set logscale y 10\nset format y '%%.0s%%c'\n" : "set yrange [0:*]\n");
+    if (plot->y2_label != NULL) {
+        put_line(script, "set y2label", plot->y2_label);
+        fprintf(script, "set y2range [0:*]\nset y2tics\nset ytics nomirror\n");
+    }
     for (int i = 0; i < PLOT_SERIES && plot->series[i].title != NULL; i++) {
         fprintf(script, i == 0 ? "plot " : ", \\\n     ");
         put_quoted(script, data);
-        fprintf(script, " using 1:%d with %s title ", plot->series[i].column, styles[plot->series[i].style]);
+        fprintf(script, " using 1:%d axes x1%s with %s title ", plot->series[i].column,
+            plot->series[i].style == PLOT_RIGHT ? "y2" : "y1", styles[plot->series[i].style]);
         put_quoted(script, plot->series[i].title);
     }
     fputc('\n', script);

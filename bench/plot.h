@@ -16,7 +16,7 @@
 
 #define PLOT_SERIES 6
 
-enum plot_style { PLOT_LINE, PLOT_POINTS, PLOT_THIN };
+enum plot_style { PLOT_LINE, PLOT_POINTS, PLOT_THIN, PLOT_RIGHT /* by the right axis */ };
 
 struct plot_series {
     const char *title; /* NULL: the series ends the list */
@@ -27,8 +27,10 @@ struct plot_series {
 struct plot {
     const char *file; /* FILE.svg; its ending is cut for the others' names */
     const char *title, *x_label, *y_label;
+    const char *y2_label; /* of the axis at the right, from 0 on; NULL: none */
     bool x_bytes; /* x counts bytes: marks at 1K, 1M, … */
-    bool y_log;   /* x always is */
+    bool x_linear; /* else to the base of 2 */
+    bool y_log;
     struct plot_series series[PLOT_SERIES];
 };
 

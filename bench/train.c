@@ -31,7 +31,7 @@ static void set_threads(const struct train_options *options, const struct job *j
 static enum status run_once(struct train_printer *printer, const struct train_config *config,
     const struct train_options *options, struct job *job)
 {
-    *printer = (struct train_printer){.options = options, .job = job};
+    *printer = (struct train_printer){.options = options, .job = job, .history = printer->history};
     struct train_observer observer = train_printer_observer(printer);
     set_threads(options, job);
     return train(config, &observer, job->comm, job->bootstrap, job->device);
@@ -76,17 +76,30 @@ static enum status go_on(struct train_config *config, enum status status,
     return STATUS_OK;
 }
 
+static enum status run_until_done(
+    struct train_printer *printer, const struct train_options *options, struct job *job)
+{
+    struct train_config config = options->config;
+    enum status status = run_once(printer, &config, options, job);
+    while (status != STATUS_OK) {
+        TRY(go_on(&config, status, printer, job));
+        status = run_once(printer, &config, options, job);
+    }
+    return STATUS_OK;
+}
+
 static enum status run(struct job *job, void *argument)
 {
     const struct train_options *options = argument;
-    struct train_config config = options->config;
-    struct train_printer printer;
-    enum status status = run_once(&printer, &config, options, job);
-    while (status != STATUS_OK) {
-        TRY(go_on(&config, status, &printer, job));
-        status = run_once(&printer, &config, options, job);
-    }
-    return STATUS_OK;
+    struct train_printer printer = {0};
+    if (job->rank == 0) TRY(history_open(&printer.history, options));
+    enum status status = run_until_done(&printer, options, job);
+    if (status == STATUS_OK) return history_close(printer.history);
+    char why[STATUS_TEXT_BYTES];
+    snprintf(why, sizeof why, "%s", status_text());
+    if (history_close(printer.history) != STATUS_OK) fprintf(stderr, "ringzero train: %s\n", status_text());
+    status_set_text(why);
+    return status;
 }
 
 int train_main(int argc, char **argv)

@@ -56,6 +56,9 @@ enum key {
     KEY_NO_OVERLAP,
     KEY_MEMORY_LIMIT,
     KEY_THREADS,
+    KEY_PLOT,
+    KEY_REPORT,
+    KEY_MAIN_LOG,
 };
 
 static float take_number(const char *text, const char *option, const struct options *options)
@@ -184,6 +187,9 @@ static error_t parse_files(int key, char *text, struct train_options *train)
         return 0;
     case KEY_RESUME: config->resume_dir = text; return 0;
     case KEY_ON_DEATH: train->shrinks = options_shrinks(text, &train->common); return 0;
+    case KEY_PLOT: train->plot = text; return 0;
+    case KEY_REPORT: train->report = text; return 0;
+    case KEY_MAIN_LOG: train->main_log = text; return 0;
     case KEY_SAMPLE:
         config->sample_tokens = (int)options_integer(text, "--sample", 0, 1000000, common);
         return 0;
@@ -280,6 +286,9 @@ static const struct argp_option options[] = {
     {"sample", KEY_SAMPLE, "N", 0, "tokens of text at the end (0)", 7},
     {"prompt", KEY_PROMPT, "TEXT", 0, "that the sample continues (a line break)", 7},
     {"temperature", KEY_TEMPERATURE, "X", 0, "of the sample (0.8)", 7},
+    {"plot", KEY_PLOT, "FILE.svg", 0, "a picture of loss and throughput (gnuplot)", 7},
+    {"report", KEY_REPORT, "FILE.html", 0, "a page about the run: curves, and the ledger", 7},
+    {"main-log", KEY_MAIN_LOG, "FILE", 0, "a line per step as llm.c's main.log has them", 7},
     {"threads", KEY_THREADS, "N", 0, "of matrix products, per rank (cores / ranks)", 8},
     {0},
 };

@@ -13,6 +13,7 @@ struct train_options {
     int layers, heads, channels, vocab, max_t; /* override the preset; 0: not given */
     bool lr_given, gradient_dtype_given, reduce_dtype_given;
     bool shrinks; /* --on-death shrink */
+    const char *plot, *report, *main_log; /* files to write; NULL: none */
     int threads; /* of matrix products, per rank; 0: cores / ranks */
 };
 

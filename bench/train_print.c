@@ -69,6 +69,7 @@ static void print_start(void *context, const struct train_start *start)
     printer->start_ns = clock_ns();
     printer->scales = printer->options->config.gradient_dtype == DTYPE_FLOAT16;
     if (printer->job->rank != 0) return;
+    history_start(printer->history, start);
     printf("# model  %s: %.2f M parameters, L%d NH%d C%d V%d, T up to %d\n",
         printer->options->model, (double)start->params->elements * 1e-6, model->layers,
         model->heads, model->channels, model->vocab, model->max_t);
@@ -160,6 +161,7 @@ static void print_step(void *context, const struct train_report *report)
     struct train_printer *printer = context;
     if (printer->job->rank != 0) return;
     if (printer->job->json != NULL) print_step_json(printer->job->json, report);
+    history_step(printer->history, report);
     int64_t now = clock_ns();
     bool first = report->step == printer->first_step + 1, last = report->step == printer->last_step;
     bool special = first || last || report->validated || report->skipped;
@@ -203,7 +205,9 @@ static void print_sample(
 static void print_ledger(void *context, const struct ledger *ledger)
 {
     struct train_printer *printer = context;
-    if (printer->job->rank == 0) train_print_ledger(ledger, printer->job->json);
+    if (printer->job->rank != 0) return;
+    train_print_ledger(ledger, printer->job->json);
+    history_ledger(printer->history, ledger);
 }
 
 struct train_observer train_printer_observer(struct train_printer *printer)

@@ -4,6 +4,7 @@
 #define BENCH_TRAIN_PRINT_H
 
 #include "bench/job.h"
+#include "bench/train_history.h"
 #include "bench/train_options.h"
 
 #define TRAIN_TIMES 1024
@@ -11,6 +12,7 @@
 struct train_printer {
     const struct train_options *options;
     struct job *job;
+    struct train_history *history; /* NULL: nobody wants it */
     uint64_t first_step, last_step;
     int64_t start_ns;   /* of the first step */
     int64_t printed_ns; /* the last line */

@@ -44,6 +44,17 @@ tail -n 1 "$dir/whole" | grep -q '^{"ledger":{.*"all_reduce_sent":{"measured":\(
     fail "the last line is no ledger with equal numbers: $(tail -n 1 "$dir/whole")"
 grep '"step":8,' "$dir/whole" | grep -q val_loss || fail "no validation loss at the end"
 
+# ---- its page, its picture, llm.c's lines ----
+expect 0 "measured and predicted: OK" -- "$program" train --ranks 2 --data "$dir/text" $small --steps 8 --report "$dir/page.html" \
+    --plot "$dir/loss.svg" --main-log "$dir/main.log"
+[ "$(grep -c ' trl:[0-9.]* lr:[0-9.]* norm:[0-9.]*$' "$dir/main.log")" -eq 8 ] && grep -q '^s:8 tel:' "$dir/main.log" ||
+    fail "llm.c's lines: $(cat "$dir/main.log")"
+[ "$(grep -c '<svg' "$dir/page.html")" -eq 5 ] && grep -q 'Measured equals predicted on all 2 ranks' "$dir/page.html" ||
+    fail "the page: $(cat "$dir/page.html")"
+[ "$(wc -l <"$dir/loss.dat")" -eq 9 ] || fail "the picture's numbers: $(cat "$dir/loss.dat")"
+expect 1 "--report $dir/none/page.html cannot be written: No such file or directory" -- \
+    "$program" train --ranks 2 --data "$dir/text" $small --steps 8 --report "$dir/none/page.html"
+
 # ---- every stage: the same losses; each step's bytes are those predicted ----
 numbers() { sed -n 's/.*"step":\([0-9]*\),"loss":\([^,]*\),.*"norm":\([^,]*\),.*/\1 \2 \3/p' "$@"; }
 numbers "$dir/whole" >"$dir/once"
