@@ -87,17 +87,18 @@ static enum status embed(struct gpt2 *model)
     size_t channels = shape->channels;
     void *x = block_input(model, 0);
     struct unit unit;
-    if (model->hooks.local_slice != NULL)
+    if (gpt2_is_shared(model))
         context->ops->clear(x, rows_span(x, model).bytes, context); /* others hold some */
     for (int u = 0; u < model->params->embedding_units; u++) {
         size_t count = gpt2_rows_of_unit(model, u, NULL).count;
+        if (count == 0) continue; /* others hold them */
         TRY(unit_enter(&unit, u, UNIT_FORWARD, count * channels, &model->room));
         struct head_rows rows = gpt2_rows_of_unit(model, u, unit.weights);
         context->ops->embedding_forward(x, model->tokens, rows.weight, rows.first_row, rows.count,
             shape->rows, channels, context);
         TRY(unit_leave(&unit, &model->room));
     }
-    if (model->hooks.local_slice != NULL) TRY(sum_rows(x, model));
+    if (gpt2_is_shared(model)) TRY(sum_rows(x, model));
     int positions = model->params->positions_unit;
     TRY(unit_enter(
         &unit, positions, UNIT_FORWARD, model->params->unit_elements[positions], &model->room));
@@ -164,6 +165,7 @@ static enum status loss_forward(struct gpt2 *model)
     ops->head_begin(model->head_max, model->head_sum, model->head_target, rows, context);
     for (int u = 0; u < model->params->embedding_units; u++) {
         size_t count = gpt2_rows_of_unit(model, u, NULL).count;
+        if (count == 0) continue; /* others hold them */
         TRY(unit_enter(&unit, u, UNIT_FORWARD, count * channels, &model->room));
         ops->head_forward(model->head_max, model->head_sum, model->head_target, model->logits,
             model->norm, model->targets, gpt2_rows_of_unit(model, u, unit.weights), rows, channels,
@@ -229,6 +231,7 @@ static enum status loss_backward(struct gpt2 *model, float scale)
     context->ops->clear(d_norm, rows_span(d_norm, model).bytes, context);
     for (int u = model->params->embedding_units; u-- > 0;) {
         size_t count = gpt2_rows_of_unit(model, u, NULL).count;
+        if (count == 0) continue; /* others hold them */
         TRY(unit_enter(&unit, u, UNIT_BACKWARD, count * channels, &model->room));
         context->ops->head_backward(d_norm, unit.gradients, model->logits, model->norm,
             model->head_lse, model->targets, scale, gpt2_rows_of_unit(model, u, unit.weights), rows,
@@ -291,6 +294,7 @@ static enum status embed_backward(struct gpt2 *model)
     TRY(unit_leave(&unit, &model->room));
     for (int u = model->params->embedding_units; u-- > 0;) {
         struct head_rows rows = gpt2_rows_of_unit(model, u, NULL);
+        if (rows.count == 0) continue;
         TRY(unit_enter(&unit, u, UNIT_BACKWARD_GRAD, rows.count * channels, &model->room));
         context->ops->embedding_backward(unit.gradients, model->tokens, model->d_x, rows.first_row,
             rows.count, shape->rows, channels, context);
@@ -319,10 +323,11 @@ enum status gpt2_logits(float *logits, int b, int t, struct gpt2 *model)
     size_t row = (size_t)b * shape->t + (size_t)t, channels = shape->channels;
     const void *x = ops_at(model->norm, row * channels, context);
     size_t vocab = (size_t)model->params->config.vocab;
-    if (model->hooks.local_slice != NULL) memset(logits, 0, vocab * sizeof *logits);
+    if (gpt2_is_shared(model)) memset(logits, 0, vocab * sizeof *logits);
     for (int u = 0; u < model->params->embedding_units; u++) {
         struct unit unit;
         size_t count = gpt2_rows_of_unit(model, u, NULL).count;
+        if (count == 0) continue; /* others hold them */
         TRY(unit_enter(&unit, u, UNIT_FORWARD, count * channels, &model->room));
         struct head_rows rows = gpt2_rows_of_unit(model, u, unit.weights);
         context->ops->head_logits(model->logits, x, rows, channels, context);
@@ -330,12 +335,14 @@ enum status gpt2_logits(float *logits, int b, int t, struct gpt2 *model)
         TRY(unit_leave(&unit, &model->room));
     }
     TRY(gpt2_synchronize(model));
-    if (model->hooks.local_slice == NULL) return STATUS_OK;
-    return tensor_sum(&model->hooks, span_host(logits, vocab * sizeof *logits), vocab);
+    if (!gpt2_is_shared(model)) return STATUS_OK;
+    TRY(tensor_sum(&model->hooks, span_host(logits, vocab * sizeof *logits), vocab));
+    return gpt2_synchronize(model);
 }
 
 double gpt2_flops_per_token(const struct params *params, int t)
 {
     const struct gpt2_config *config = &params->config;
-    return 6.0 * (double)params->whole_elements + 12.0 * config->layers * config->channels * (double)t;
+    return 6.0 * (double)params->whole_elements +
+           12.0 * config->layers * config->channels * (double)t;
 }

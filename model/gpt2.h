@@ -50,9 +50,9 @@ struct gpt2_run {
     struct stream *stream;
 };
 
-/* Bytes that gpt2_open() holds, by memory tag, for one rank: hooks without local_slice. With
- * recompute, carried inputs are no checkpoints, and cost one x more in activations: B·T·C elements,
- * rounded up to 64 bytes. Allocates nothing, so it may be asked for models that fit
+/* Bytes that gpt2_open() holds, by memory tag, of this part of the model. With recompute, carried
+ * inputs are no checkpoints, and cost one x more in activations: B·T·C elements, rounded up to 64
+ * bytes. Allocates nothing, so it may be asked for models that fit
  * nowhere. run: valid for gpt2_open(). device: NULL: the host's numbers. */
 struct gpt2_memory {
     uint64_t activations, checkpoints, workspace;
@@ -65,7 +65,8 @@ enum dtype gpt2_activation_dtype(const struct gpt2_run *run, struct device *devi
 
 /* Allocates what gpt2_memory() says. params, hooks' contexts and device must outlive the model;
  * hooks and run are copied. errors: INVALID (batch or t < 1, t > max_t, another dtype, enter
- * missing, one of act_save and act_load without the other), SYSTEM (memory). */
+ * missing, one of act_save and act_load without the other, sum or max missing where tensors are
+ * cut), SYSTEM (memory). */
 MUST_CHECK enum status gpt2_open(struct gpt2 **model, const struct params *params,
     const struct model_hooks *hooks, const struct gpt2_run *run, struct device *device);
 void gpt2_close(struct gpt2 *model);

@@ -54,8 +54,13 @@ static inline struct head_rows gpt2_rows_of_unit(
     const struct param *param =
         &model->params->param[unit]; /* these units come first, of one tensor each */
     assert(param->unit == unit && unit < model->params->embedding_units);
-    struct tensor_slice slice = tensor_slice(&model->hooks, param->rows);
-    return (struct head_rows){param->first_row + slice.begin, slice.count, weights};
+    return (struct head_rows){param->first_row + param->band[0].whole_row, param->rows, weights};
+}
+
+/* Others hold the rest of every tensor. */
+static inline bool gpt2_is_shared(const struct gpt2 *model)
+{
+    return model->params->part.tensor_count > 1;
 }
 
 /* Hooks carry the inputs of blocks away, so that they need not stay here. */

@@ -36,18 +36,19 @@ static size_t larger(size_t a, size_t b)
 static void set_shape(struct gpt2 *model, int batch, int t)
 {
     const struct gpt2_config *config = &model->params->config;
+    const struct params_part *part = &model->params->part;
     struct block_shape *shape = &model->shape;
     shape->batch = (size_t)batch;
     shape->t = (size_t)t;
     shape->rows = shape->batch * shape->t;
     shape->channels = (size_t)config->channels;
     size_t kv_heads = (size_t)gpt2_kv_heads(config);
-    shape->kv_heads = tensor_slice(&model->hooks, kv_heads).count;
+    shape->kv_heads = params_slice(part, kv_heads).count;
     shape->heads = shape->kv_heads * ((size_t)config->heads / kv_heads);
     shape->head_cols = shape->channels / (size_t)config->heads;
     shape->width = shape->heads * shape->head_cols;
     shape->qkv_cols = (shape->heads + 2 * shape->kv_heads) * shape->head_cols;
-    shape->hidden = tensor_slice(&model->hooks, (size_t)gpt2_hidden(config)).count;
+    shape->hidden = params_slice(part, (size_t)gpt2_hidden(config)).count;
 }
 
 /* Elements of the largest unit, as it is held here. */
@@ -195,6 +196,10 @@ static enum status check_run(
     if ((hooks->act_save == NULL) != (hooks->act_load == NULL))
         return FAIL(STATUS_INVALID,
             "model: hooks have one of act_save() and act_load(); expected both or neither");
+    if (params->part.tensor_count > 1 && (hooks->sum == NULL || hooks->max == NULL))
+        return FAIL(STATUS_INVALID,
+            "model: tensors are cut over %d ranks, hooks lack sum() or max(); expected both",
+            params->part.tensor_count);
     return STATUS_OK;
 }
 

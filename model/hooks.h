@@ -13,9 +13,10 @@
  * A unit may be entered several times in a step: the tied embedding's rows are used at both ends of
  * the model, so they are entered for the input, for the head's forward and for the head's backward,
  * and their gradient becomes ready in two parts (the head's first, the input's last). Uses never
- * nest: a unit is left before the next is entered. The order of calls is the same in every step and
- * on every rank. Where blocks are computed again (gpt2_run.recompute), that happens within the one
- * BACKWARD use of the block, after act_load().
+ * nest: a unit is left before the next is entered. Units without elements are not entered. The order
+ * of calls is the same in every step and on every rank that holds the same part of the model. Where
+ * blocks are computed again (gpt2_run.recompute), that happens within the one BACKWARD use of the
+ * block, after act_load().
  *
  * Where a model's operations are queued on a stream (gpt2_run.stream), calls come when the model
  * queues, not when it computes. Whoever is called lets that stream wait for what is lent, and lets
@@ -81,18 +82,13 @@ struct model_hooks {
      * there meanwhile. default: they are still there */
     enum status (*act_load)(void *activations, int block, struct span x);
 
-    void *tensor; /* the context of sum, max and local_slice */
+    void *tensor; /* the context of sum and max */
 
     /* Tensor parallelism: element-wise sum and maximum of x over the ranks that share this model's
      * tensors, in place: count elements, float32 or of the dtype that the device computes in.
      * default: one rank, so the identity */
     enum status (*sum)(void *tensor, struct span x, size_t count);
     enum status (*max)(void *tensor, struct span x, size_t count);
-
-    /* Which part of `total` equal things (heads, hidden columns, vocabulary rows of a unit) this
-     * rank holds.
-     * default: all of them */
-    void (*local_slice)(void *tensor, size_t *begin, size_t *count, size_t total);
 };
 
 #endif

@@ -1,4 +1,5 @@
-/* tensor_parallel: the three hooks of tensor parallelism, with their defaults: one rank, which holds everything.
+/* tensor_parallel: the two hooks of tensor parallelism, with their defaults: one rank, which holds everything. What is
+ * held of each tensor, params.h says.
  *
  *   column-parallel (qkv, fc)         A rank holds some rows of W and computes some columns of y = x Wᵀ. Nothing is
  *                                     summed in forward; in backward each rank has a part of dx: sum.
@@ -20,19 +21,6 @@ MUST_CHECK static inline enum status tensor_max(
     const struct model_hooks *hooks, struct span x, size_t count)
 {
     return hooks->max == NULL ? STATUS_OK : hooks->max(hooks->tensor, x, count);
-}
-
-struct tensor_slice {
-    size_t begin, count;
-};
-
-/* The part of `total` equal things that is held here. */
-static inline struct tensor_slice tensor_slice(const struct model_hooks *hooks, size_t total)
-{
-    struct tensor_slice slice = {0, total};
-    if (hooks->local_slice != NULL)
-        hooks->local_slice(hooks->tensor, &slice.begin, &slice.count, total);
-    return slice;
 }
 
 #endif

@@ -15,7 +15,8 @@ struct model_use {
 };
 
 /* The uses of one forward (with targets, or without and followed by gpt2_logits(): the same), and of the backward after it.
- * uses NULL: only counts. Returns their number, at most GPT2_USES_PER_UNIT of each unit. Pure. */
+ * Units without elements are not used. uses NULL: only counts. Returns their number, at most GPT2_USES_PER_UNIT of each
+ * unit. Pure. */
 #define GPT2_USES_PER_UNIT 4
 int gpt2_uses(struct model_use *uses, const struct params *params, bool backward);
 

@@ -1,7 +1,7 @@
-/* Two ranks, as threads, that each hold a slice of every matrix through the hooks sum, max and
- * local_slice: loss and gradients are those of one rank that holds everything, and so are logits.
- * The slices are uneven: 1 and 2 heads, 1 and 2 rows of a unit. With blocks computed again in
- * backward the bits are the same, and each block has one sum more.
+/* Ranks, as threads, that each hold a slice of every matrix (params_make_part) and the hooks sum and max:
+ * loss and gradients are those of one rank that holds everything, and so are logits. The slices are uneven:
+ * of 2 ranks, 1 and 2 heads, 1 and 2 rows of a unit; of 3, units of 2 rows, of which one rank has none. With
+ * blocks computed again in backward the bits are the same, and each block has one sum more.
  * ctest: timeout=60
  */
 #include <math.h>
@@ -15,23 +15,22 @@
 #include "tests/harness/reference.h"
 
 enum {
-    RANKS = 2,
+    MOST_RANKS = 3,
     BATCH = 2,
     T = 5,
     C = 12,
     HEADS = 3,
     VOCAB = 10,
-    UNITS = 7,
+    MOST_UNITS = 9,
     LARGEST = 12 * C * C + 13 * C
 };
-static const struct gpt2_config config = {
-    .max_t = 6, .vocab = VOCAB, .layers = 2, .heads = HEADS, .channels = C, .vocab_block = 4};
 static const int32_t tokens[BATCH * T] = {1, 2, 3, 4, 5, 9, 8, 7, 6, 0};
 static const int32_t targets[BATCH * T] = {2, 3, -1, 5, 9, 8, 7, 6, 0, 1};
 
 struct meeting {
     pthread_barrier_t barrier;
-    const float *part[RANKS]; /* written by rank r before the barrier, read by all after it */
+    int ranks;
+    const float *part[MOST_RANKS]; /* written by rank r before the barrier, read by all after it */
 };
 
 struct member { /* the context of the tensor hooks */
@@ -43,20 +42,22 @@ struct member { /* the context of the tensor hooks */
 struct rank {
     const struct model_host *whole;
     struct member member;
-    size_t map[UNITS][LARGEST]; /* element of the local unit → element of the whole one */
-    size_t count[UNITS];
-    float weights[UNITS][LARGEST], gradients[UNITS][LARGEST];
+    struct params params;
+    float weights[MOST_UNITS][LARGEST], gradients[MOST_UNITS][LARGEST];
     bool recompute;
     double loss;
     float logits[VOCAB];
     pthread_t thread;
 };
 
-static void local_slice(void *tensor, size_t *begin, size_t *count, size_t total)
+static float together(const struct meeting *meeting, size_t i, bool largest)
 {
-    size_t number = (size_t)((struct member *)tensor)->number;
-    *begin = total * number / RANKS;
-    *count = total * (number + 1) / RANKS - *begin;
+    float result = meeting->part[0][i];
+    for (int r = 1; r < meeting->ranks; r++) {
+        float other = meeting->part[r][i];
+        result = !largest ? result + other : result > other ? result : other;
+    }
+    return result;
 }
 
 /* Every rank brings x; all take the same combination. */
@@ -66,9 +67,7 @@ static enum status combine(struct member *member, struct span x, size_t count, b
     if (result == NULL || x.bytes != count * sizeof *result) abort();
     member->meeting->part[member->number] = own;
     pthread_barrier_wait(&member->meeting->barrier);
-    const float *a = member->meeting->part[0], *b = member->meeting->part[1];
-    for (size_t i = 0; i < count; i++)
-        result[i] = largest ? (a[i] > b[i] ? a[i] : b[i]) : a[i] + b[i];
+    for (size_t i = 0; i < count; i++) result[i] = together(member->meeting, i, largest);
     pthread_barrier_wait(&member->meeting->barrier); /* all have read before any writes */
     memcpy(own, result, count * sizeof *result);
     free(result);
@@ -89,41 +88,10 @@ static enum status max(void *tensor, struct span x, size_t count)
 static enum status enter(void *context, struct unit_view *view, int unit, enum unit_use use)
 {
     struct rank *rank = context;
-    size_t bytes = rank->count[unit] * sizeof(float);
+    size_t bytes = rank->params.unit_elements[unit] * sizeof(float);
     view->weights = span_host(rank->weights[unit], bytes);
     if (use != UNIT_FORWARD) view->gradients = span_host(rank->gradients[unit], bytes);
     return STATUS_OK;
-}
-
-/* Appends to the map the rows and columns [begin, begin + count) of a tensor of `cols` columns. */
-static void hold(struct rank *rank, int unit, size_t offset, size_t cols, size_t row, size_t rows,
-    size_t col, size_t held_cols)
-{
-    for (size_t r = row; r < row + rows; r++)
-        for (size_t c = col; c < col + held_cols; c++)
-            rank->map[unit][rank->count[unit]++] = offset + r * cols + c;
-}
-
-static void hold_param(struct rank *rank, const struct param *param)
-{
-    size_t head, heads, hidden, hiddens, row, rows, head_cols = C / HEADS;
-    local_slice(&rank->member, &head, &heads, HEADS);
-    local_slice(&rank->member, &hidden, &hiddens, 4 * C);
-    local_slice(&rank->member, &row, &rows, param->rows);
-    const char *name =
-        strrchr(param->name, '.') != NULL ? strrchr(param->name, '.') + 1 : param->name;
-    if (strncmp(name, "wte", 3) == 0) hold(rank, param->unit, param->offset, C, row, rows, 0, C);
-    else if (strncmp(name, "qkv", 3) == 0)
-        for (size_t part = 0; part < 3; part++)
-            hold(rank, param->unit, param->offset, param->cols, part * C + head * head_cols,
-                heads * head_cols, 0, param->cols);
-    else if (strcmp(name, "attprojw") == 0)
-        hold(rank, param->unit, param->offset, C, 0, C, head * head_cols, heads * head_cols);
-    else if (strcmp(name, "fcw") == 0 || strcmp(name, "fcb") == 0)
-        hold(rank, param->unit, param->offset, param->cols, hidden, hiddens, 0, param->cols);
-    else if (strcmp(name, "fcprojw") == 0)
-        hold(rank, param->unit, param->offset, param->cols, 0, C, hidden, hiddens);
-    else hold(rank, param->unit, param->offset, param->cols, 0, param->rows, 0, param->cols);
 }
 
 static void step(double *loss, float *logits, const struct params *params,
@@ -147,19 +115,19 @@ static void step(double *loss, float *logits, const struct params *params,
 static void *rank_main(void *argument)
 {
     struct rank *rank = argument;
-    const struct params *params = &rank->whole->params;
-    for (int i = 0; i < params->param_count; i++) hold_param(rank, &params->param[i]);
-    for (int u = 0; u < UNITS; u++)
-        for (size_t i = 0; i < rank->count[u]; i++)
-            rank->weights[u][i] =
-                rank->whole->weights[rank->whole->unit_begin[u] + rank->map[u][i]];
-    struct model_hooks hooks = {.context = rank,
-        .enter = enter,
-        .tensor = &rank->member,
-        .sum = sum,
-        .max = max,
-        .local_slice = local_slice};
-    step(&rank->loss, rank->logits, params, &hooks, rank->recompute);
+    const struct gpt2_config *config = &rank->whole->params.config;
+    const struct params_part part = {rank->member.number, rank->member.meeting->ranks, 0, 1};
+    if (!CHECK_OK(params_make_part(&rank->params, config, &part))) abort();
+    for (int u = 0; u < rank->params.unit_count; u++) {
+        const float *whole = rank->whole->weights + rank->whole->unit_begin[u];
+        struct params_walk walk = params_walk(&rank->params, u, 0, rank->params.unit_elements[u]);
+        for (struct params_run run; params_next_run(&run, &walk);)
+            memcpy(
+                rank->weights[u] + run.begin, whole + run.whole_begin, run.count * sizeof *whole);
+    }
+    struct model_hooks hooks = {
+        .context = rank, .enter = enter, .tensor = &rank->member, .sum = sum, .max = max};
+    step(&rank->loss, rank->logits, &rank->params, &hooks, rank->recompute);
     return NULL;
 }
 
@@ -170,38 +138,48 @@ static void check_rank(
     CHECK_MSG(fabs(rank->loss / loss - 1.0) < 1e-6, "loss %.9g, expected %.9g", rank->loss, loss);
     for (int v = 0; v < VOCAB; v++) expected[v] = (double)logits[v];
     CHECK(relative_error(rank->logits, expected, VOCAB) <= 1e-5);
-    for (int u = 0; u < UNITS; u++) {
-        for (size_t i = 0; i < rank->count[u]; i++)
-            expected[i] = (double)whole->gradients[whole->unit_begin[u] + rank->map[u][i]];
-        double error = relative_error(rank->gradients[u], expected, rank->count[u]);
-        CHECK_MSG(error <= 1e-5, "rank %d unit %d: relative error %.3g", rank->member.number, u,
-            error);
+    for (int u = 0; u < rank->params.unit_count; u++) {
+        size_t count = rank->params.unit_elements[u];
+        const float *gradients = whole->gradients + whole->unit_begin[u];
+        struct params_walk walk = params_walk(&rank->params, u, 0, count);
+        for (struct params_run run; params_next_run(&run, &walk);)
+            for (size_t i = 0; i < run.count; i++)
+                expected[run.begin + i] = (double)gradients[run.whole_begin + i];
+        double error = count > 0 ? relative_error(rank->gradients[u], expected, count) : 0.0;
+        CHECK_MSG(
+            error <= 1e-5, "rank %d unit %d: relative error %.3g", rank->member.number, u, error);
     }
 }
 
 /* One step of all; the ranks afterwards. */
-static struct rank *run_ranks(const struct model_host *whole, bool recompute)
+static struct rank *run_ranks(const struct model_host *whole, int count, bool recompute)
 {
-    struct meeting meeting;
-    pthread_barrier_init(&meeting.barrier, NULL, RANKS);
-    struct rank *ranks = calloc(RANKS, sizeof *ranks);
+    struct meeting meeting = {.ranks = count};
+    pthread_barrier_init(&meeting.barrier, NULL, (unsigned)count);
+    struct rank *ranks = calloc((size_t)count, sizeof *ranks);
     if (ranks == NULL) abort();
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < count; r++) {
         ranks[r].member.number = r;
         ranks[r].member.meeting = &meeting;
         ranks[r].whole = whole;
         ranks[r].recompute = recompute;
         if (pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r]) != 0) abort();
     }
-    for (int r = 0; r < RANKS; r++) pthread_join(ranks[r].thread, NULL);
+    for (int r = 0; r < count; r++) pthread_join(ranks[r].thread, NULL);
     pthread_barrier_destroy(&meeting.barrier);
     return ranks;
 }
 
-int main(void)
+static void test_ranks(int count, int vocab_block)
 {
+    const struct gpt2_config config = {.max_t = 6,
+        .vocab = VOCAB,
+        .layers = 2,
+        .heads = HEADS,
+        .channels = C,
+        .vocab_block = vocab_block};
     struct model_host whole = model_host_make(&config, 5);
-    CHECK(whole.params.unit_count == UNITS);
+    CHECK(whole.params.unit_count <= MOST_UNITS);
     for (size_t i = 0; i < whole.params.elements; i++)
         whole.weights[i] *= 10.0f; /* far from uniform predictions */
     struct model_hooks hooks = model_host_hooks(&whole);
@@ -209,16 +187,42 @@ int main(void)
     float logits[VOCAB];
     step(&loss, logits, &whole.params, &hooks, false);
 
-    struct rank *kept = run_ranks(&whole, false), *again = run_ranks(&whole, true);
-    for (int r = 0; r < RANKS; r++) {
+    struct rank *kept = run_ranks(&whole, count, false), *again = run_ranks(&whole, count, true);
+    for (int r = 0; r < count; r++) {
         check_rank(&kept[r], &whole, loss, logits);
         CHECK(again[r].loss == kept[r].loss);
         CHECK(memcmp(again[r].logits, kept[r].logits, sizeof kept[r].logits) == 0);
         CHECK(memcmp(again[r].gradients, kept[r].gradients, sizeof kept[r].gradients) == 0);
         CHECK_MSG(again[r].member.sums == kept[r].member.sums + config.layers, "%d and %d",
             again[r].member.sums, kept[r].member.sums);
+        params_free(&kept[r].params), params_free(&again[r].params);
     }
     free(kept), free(again);
     model_host_free(&whole);
+}
+
+/* Parts cannot run alone. */
+static void test_hooks_missing(void)
+{
+    const struct gpt2_config config = {
+        .max_t = 6, .vocab = VOCAB, .layers = 2, .heads = HEADS, .channels = C};
+    struct params params;
+    struct device *device;
+    struct gpt2 *model;
+    if (!CHECK_OK(params_make_part(&params, &config, &(struct params_part){0, 3, 0, 1}))) return;
+    if (!CHECK_OK(device_open(&device, "host"))) return;
+    const struct model_hooks hooks = {.enter = enter, .sum = sum};
+    struct gpt2_run run = model_host_run(BATCH, T);
+    CHECK_STATUS(gpt2_open(&model, &params, &hooks, &run, device), STATUS_INVALID);
+    CHECK_MSG(strstr(status_text(), "3 ranks") != NULL, "%s", status_text());
+    device_close(device);
+    params_free(&params);
+}
+
+int main(void)
+{
+    test_ranks(2, 4);
+    test_ranks(3, 2);
+    test_hooks_missing();
     return test_result();
 }
