@@ -12,6 +12,19 @@ static void refuse_unless(enum status status, const struct options *common)
     if (status != STATUS_OK) options_refuse(common, "%s", status_text());
 }
 
+/* What data parallelism sends does not depend on the batch: the larger it is, the less for a token.
+ * */
+static double sent_per_token_of_batch(
+    int batch, const struct forecast_config *config, const struct options *common)
+{
+    struct forecast_config with = *config;
+    struct forecast forecast;
+    if (batch == 0) return 0.0;
+    with.train.batch = batch;
+    refuse_unless(forecast_make(&forecast, &with), common);
+    return plan_sent_per_token(&forecast, &with);
+}
+
 static struct plan_column make_column(int stage, const struct plan_options *options)
 {
     const struct options *common = &options->common;
@@ -22,6 +35,8 @@ static struct plan_column make_column(int stage, const struct plan_options *opti
     column.fits = column.forecast.held_sum <= memory;
     refuse_unless(forecast_largest_layers(&column.largest_layers, memory, &column.config), common);
     refuse_unless(forecast_largest_batch(&column.largest_batch, memory, &column.config), common);
+    column.largest_sent_per_token =
+        sent_per_token_of_batch(column.largest_batch, &column.config, common);
     return column;
 }
 

@@ -144,7 +144,8 @@ static const struct argp_option own_options[] = {
         "in which they are summed on the way: their own (the default) or float32", 5},
     {"memory", KEY_MEMORY, "BYTES", 0,
         "of one rank: does it fit, and what would? Suffixes K, M, G are binary", 6},
-    {"paper", KEY_PAPER, NULL, 0, "the ZeRO paper's Table 1 and figures, instead of a model", 6},
+    {"paper", KEY_PAPER, NULL, 0,
+        "the ZeRO paper's Table 1, figures and configurations C1 to C5, instead of a model", 6},
     {0},
 };
 static const struct argp_child children[] = {{&options_common, 0, "Common options:", 9}, {0}};
@@ -162,11 +163,12 @@ static const char manual[] =
     "batch.\n\n"
     "--json writes one object per stage: the options, parameters, padded, TAG_held, held_sum, "
     "formula_held, COLLECTIVE_sent, sent_sum, paper_psi, paper_bytes, formula_psi, formula_bytes, "
-    "wire{units{units, elements, padded, reductions, gathers, sent}}, scalars_sent, memory, fits, "
-    "largest_layers, largest_batch (null without --memory); with --paper one object per cell of "
-    "Table 1 (parameters, ranks, stage, gb, paper_gb) and per figure (figure, formula, unit, "
-    "value, "
-    "paper).\n\n"
+    "wire{units{units, elements, padded, reductions, gathers, sent}}, scalars_sent, "
+    "sent_per_token, memory, fits, largest_layers, largest_batch, largest_sent_per_token (null "
+    "without --memory); with --paper one object per cell of Table 1 (parameters, ranks, stage, gb, "
+    "paper_gb), per figure (figure, formula, unit, value, paper) and per configuration "
+    "(configuration, parts, states_gb, checkpoints_gb, host_gb, device_gb, tensor_sent_bsh, "
+    "largest_batch), and offload_flops_per_byte.\n\n"
     "Exit code: 0, also where it does not fit; 2 for bad input.\n\n"
     "Examples:\n  ringzero plan --model gpt2-1558m --ranks 64 --dtype bfloat16 --memory 24G\n"
     "  ringzero plan --model gpt2-124m --ranks 8 --stage 3 --checkpoint-activations full\n"

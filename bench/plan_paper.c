@@ -57,9 +57,9 @@ static void print_figures(FILE *json)
     printf("#\n# figures: Ψ = 1.5e9, h = 1600, L = 48, b = 32, s = 1024; the 100 B example h = "
            "8192, L = 125\n");
     for (size_t i = 0; paper_figure(&figure, i); i++) {
-        printf("  %-52s %-*s %8.2f %-3s  (%.4g)\n", figure.name,
-            22 + plan_continuation_bytes(figure.formula), figure.formula, figure.value, figure.unit,
-            figure.printed);
+        printf("  %-*s %-*s %8.2f %-3s  (%.4g)\n", 54 + plan_continuation_bytes(figure.name),
+            figure.name, 22 + plan_continuation_bytes(figure.formula), figure.formula, figure.value,
+            figure.unit, figure.printed);
         if (json != NULL)
             fprintf(json,
                 "{\"figure\":\"%s\",\"formula\":\"%s\",\"unit\":\"%s\",\"value\":%.6g,"
@@ -103,7 +103,9 @@ void plan_print_paper(FILE *json)
     print_figures(json);
     print_volume();
     const struct paper_shape gpt2 = {48, 1600, 32, 1024};
-    printf("#\n# Here stage 3 holds the unit in use and the next, 3/64 in place of 2/64, and there is "
-           "a checkpoint\n# per block: 2 · (L + 12)·b·s·h = %.2f GB.\n",
+    printf(
+        "#\n# Here stage 3 holds the unit in use and the next, 3/64 in place of 2/64, and there is "
+        "a checkpoint\n# per block: 2 · (L + 12)·b·s·h = %.2f GB.\n",
         2.0 * paper_activations_by_block(&gpt2) / PAPER_GB);
+    plan_print_residual(json);
 }

@@ -138,6 +138,30 @@ static double times_the_formula(const struct forecast *forecast)
     return formula > 0.0 ? (double)forecast->sent_sum / formula : 1.0;
 }
 
+double plan_sent_per_token(const struct forecast *forecast, const struct forecast_config *config)
+{
+    const struct train_config *train = &config->train;
+    double seq = train->seq > 0 ? train->seq : train->model.max_t;
+    return (double)forecast->sent_sum / (train->accumulate * (double)train->batch * seq);
+}
+
+static double sent_per_token(const struct plan_column *column)
+{
+    return plan_sent_per_token(&column->forecast, &column->config);
+}
+static double largest_sent_per_token(const struct plan_column *column)
+{
+    return column->largest_sent_per_token;
+}
+
+static void print_per_token(
+    const char *label, const struct table *table, double (*of)(const struct plan_column *))
+{
+    print_label(label);
+    for (int i = 0; i < table->count; i++) printf("  %16.1f", of(&table->columns[i]));
+    putchar('\n');
+}
+
 static void print_sent(const struct table *table)
 {
     print_heading("bytes that rank 0 sends in a step", table);
@@ -151,6 +175,7 @@ static void print_sent(const struct table *table)
         print_numbers("", "%.0f", table, done_bytes);
     }
     print_numbers("sum / formula", "%.4f", table, times_the_formula);
+    print_per_token("sum / token of the rank", table, sent_per_token);
 }
 
 static void print_part(enum forecast_part part, const struct table *table)
@@ -221,6 +246,7 @@ static void print_fits(const struct table *table, uint64_t memory)
     putchar('\n');
     print_at_most("most layers, else the same", table, largest_layers, FORECAST_MOST_LAYERS);
     print_at_most("largest batch, else the same", table, largest_batch, FORECAST_MOST_BATCH);
+    print_per_token("bytes sent / token with that batch", table, largest_sent_per_token);
 }
 
 /* ---- all of it ---- */
@@ -272,7 +298,8 @@ static void json_run(
     int nranks = column->config.nranks;
     fprintf(json,
         "{\"model\":\"%s\",\"layers\":%d,\"heads\":%d,\"channels\":%d,\"vocab\":%d,\"positions\":"
-        "%d,\"ranks\":%d,\"stage\":%d,\"shard_group\":%d,\"dtype\":\"%s\",\"gradient_dtype\":\"%s\","
+        "%d,\"ranks\":%d,\"stage\":%d,\"shard_group\":%d,\"dtype\":\"%s\",\"gradient_dtype\":\"%"
+        "s\","
         "\"batch\":%d,\"seq\":%d,\"accumulate\":%d,\"checkpoint_activations\":\"%s\","
         "\"offload\":\"%s\"",
         options->model, model->layers, model->heads, model->channels, model->vocab, model->max_t,
@@ -323,11 +350,15 @@ void plan_print_json(
     json_run(json, column, options);
     json_held(json, &column->forecast);
     json_sent(json, &column->forecast);
+    fprintf(json, ",\"sent_per_token\":%.6g", sent_per_token(column));
     if (options->memory_bytes > 0)
-        fprintf(json, ",\"memory\":%zu,\"fits\":%s,\"largest_layers\":%d,\"largest_batch\":%d}\n",
+        fprintf(json,
+            ",\"memory\":%zu,\"fits\":%s,\"largest_layers\":%d,\"largest_batch\":%d,"
+            "\"largest_sent_per_token\":%.6g}\n",
             options->memory_bytes, column->fits ? "true" : "false", column->largest_layers,
-            column->largest_batch);
+            column->largest_batch, column->largest_sent_per_token);
     else
-        fputs(",\"memory\":null,\"fits\":null,\"largest_layers\":null,\"largest_batch\":null}\n",
+        fputs(",\"memory\":null,\"fits\":null,\"largest_layers\":null,\"largest_batch\":null,"
+              "\"largest_sent_per_token\":null}\n",
             json);
 }

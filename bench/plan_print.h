@@ -17,6 +17,7 @@ struct plan_column {
     struct forecast forecast;
     bool fits; /* with --memory, as the two below */
     int largest_layers, largest_batch;
+    double largest_sent_per_token; /* bytes, with that batch */
 };
 
 void plan_print_table(
@@ -24,10 +25,15 @@ void plan_print_table(
 void plan_print_json(
     FILE *json, const struct plan_column *column, const struct plan_options *options);
 
+/* Bytes that rank 0 sends in a step, for each token that it computes. */
+double plan_sent_per_token(const struct forecast *forecast, const struct forecast_config *config);
+
 /* printf pads by bytes, people read letters: what a field of UTF-8 text needs beside its width. */
 int plan_continuation_bytes(const char *text);
 
 /* --paper; json may be NULL (plan_paper.c). */
 void plan_print_paper(FILE *json);
+/* Its second half: ZeRO-R (plan_residual.c). */
+void plan_print_residual(FILE *json);
 
 #endif

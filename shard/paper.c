@@ -96,6 +96,12 @@ bool paper_figure(struct paper_figure *figure, size_t index)
             0.05},
         {"the same, partitioned over 16 (P_a)", "2 · L·b·s·h / 16", "GB",
             2.0 * paper_checkpoints(&large) / 16.0 / PAPER_GB, 4.19, 0.005},
+        {"what it prints as 33 GB: elements", "L·b·s·h", "e9", paper_checkpoints(&large) / 1e9, 33,
+            1.0},
+        {"and as 2 GB, with P_a", "L·b·s·h / 16", "e9", paper_checkpoints(&large) / 16.0 / 1e9, 2,
+            0.5},
+        {"P_a's all-gather beside tensor parallelism's 12·b·s·h", "1/12", "%", 100.0 / 12.0, 8.3,
+            0.05},
     };
     if (index >= sizeof figures / sizeof *figures) return false;
     *figure = figures[index];

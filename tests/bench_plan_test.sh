@@ -58,7 +58,8 @@ about=$(planned communication_held) held=$(measured communication_held)
 says "stage 0" "stage 3" "Ψ = 124.44 M" "2 + 2.67" -- plan --model gpt2-124m --ranks 8 --json "$work/plan"
 [ "$(wc -l <"$work/plan")" -eq 4 ] || fail "expected four objects, one per stage"
 for key in model layers ranks stage dtype gradient_dtype batch seq accumulate shard_group checkpoint_activations parameters \
-    padded held_sum formula_held sent_sum paper_psi paper_bytes formula_psi formula_bytes wire scalars_sent memory fits largest_layers largest_batch; do
+    padded held_sum formula_held sent_sum paper_psi paper_bytes formula_psi formula_bytes wire scalars_sent memory fits largest_layers largest_batch \
+    sent_per_token largest_sent_per_token; do
     [ "$(grep -c "\"$key\":" "$work/plan")" -eq 4 ] || fail "key $key is not in every object"
 done
 [ "$(planned stage 3)$(planned fits 3)" = 2null ] || fail "the third object is not of stage 2, or has a memory"
@@ -83,8 +84,9 @@ says "OK" -- $limited --memory-limit $((small + 2 * about))
 # ---- the paper ----
 says "31.41 (31.4)" "16.64 (16.6)" "1.88 (1.88)" "0.12 (0.12)" "2013.67" "60.40 GB" "24.00 GB" "3.30" "3.51" -- \
     plan --paper --json "$work/paper"
-[ "$(grep -c '"stage":' "$work/paper")" -eq 54 ] && [ "$(grep -c '"figure":' "$work/paper")" -eq 9 ] ||
+[ "$(grep -c '"stage":' "$work/paper")" -eq 54 ] && [ "$(grep -c '"figure":' "$work/paper")" -eq 12 ] ||
     fail "expected 54 cells and 9 figures in JSON"
+[ "$(grep -c '"configuration":"C[1-5]"' "$work/paper")" -eq 5 ] || fail "--paper has C1 to C5"
 grep -qF '{"parameters":7500000000,"ranks":64,"stage":1,"gb":31.4062,"paper_gb":31.4}' "$work/paper" || fail "the cell of 7.5B at 64"
 
 # ---- bad options: one line, exit code 2 ----
