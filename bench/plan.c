@@ -59,6 +59,8 @@ int plan_main(int argc, char **argv)
         options_refuse(&options.common, "--json %s cannot be written: %s", options.common.json,
             strerror(errno));
     if (options.paper) plan_print_paper(json);
+    else if (options.fragmentation)
+        refuse_unless(plan_print_fragmentation(json, &options), &options.common);
     else print_stages(json, &options);
     bool written = json == NULL || fflush(json) == 0;
     if (json != NULL && fclose(json) != 0) written = false;

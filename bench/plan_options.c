@@ -29,6 +29,7 @@ enum key {
     KEY_ACCUMULATE,
     KEY_MEMORY,
     KEY_PAPER,
+    KEY_FRAGMENTATION,
 };
 
 static error_t parse_model(int key, char *text, struct plan_options *plan)
@@ -92,6 +93,7 @@ static error_t parse_run(int key, char *text, struct plan_options *plan)
             options_refuse(common, "--memory is 0, expected the bytes of one rank, as 24G");
         return 0;
     case KEY_PAPER: plan->paper = true; return 0;
+    case KEY_FRAGMENTATION: plan->fragmentation = true; return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -146,6 +148,10 @@ static const struct argp_option own_options[] = {
         "of one rank: does it fit, and what would? Suffixes K, M, G are binary", 6},
     {"paper", KEY_PAPER, NULL, 0,
         "the ZeRO paper's Table 1, figures and configurations C1 to C5, instead of a model", 6},
+    {"fragmentation", KEY_FRAGMENTATION, NULL, 0,
+        "replay the allocations of training, against a first-fit heap and arenas, in --memory or as "
+        "much as arenas take",
+        6},
     {0},
 };
 static const struct argp_child children[] = {{&options_common, 0, "Common options:", 9}, {0}};
@@ -168,11 +174,14 @@ static const char manual[] =
     "without --memory); with --paper one object per cell of Table 1 (parameters, ranks, stage, gb, "
     "paper_gb), per figure (figure, formula, unit, value, paper) and per configuration "
     "(configuration, parts, states_gb, checkpoints_gb, host_gb, device_gb, tensor_sent_bsh, "
-    "largest_batch), and offload_flops_per_byte.\n\n"
+    "largest_batch), and offload_flops_per_byte; with --fragmentation an "
+    "object for the heap and one for arenas (allocator, memory, fits, needs, peak, fragmentation, "
+    "and event, null or beside bytes, free, largest_hole).\n\n"
     "Exit code: 0, also where it does not fit; 2 for bad input.\n\n"
     "Examples:\n  ringzero plan --model gpt2-1558m --ranks 64 --dtype bfloat16 --memory 24G\n"
     "  ringzero plan --model gpt2-124m --ranks 8 --stage 3 --checkpoint-activations full\n"
-    "  ringzero plan --paper";
+    "  ringzero plan --paper\n"
+    "  ringzero plan --fragmentation --model gpt2-124m --batch 8";
 
 /* Completes the help of --model by the presets that there are. */
 static char *help_filter(int key, const char *text, void *input)

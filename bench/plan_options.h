@@ -17,7 +17,7 @@ struct plan_options {
     int layers, heads, channels, vocab, max_t; /* override the preset; 0: not given */
     bool gradient_dtype_given, reduce_dtype_given;
     size_t memory_bytes; /* --memory; 0: not given */
-    bool paper;
+    bool paper, fragmentation;
 };
 
 /* Ends the process after --help, and with 2 after bad input. */

@@ -36,4 +36,7 @@ void plan_print_paper(FILE *json);
 /* Its second half: ZeRO-R (plan_residual.c). */
 void plan_print_residual(FILE *json);
 
+/* --fragmentation; json may be NULL (plan_fragmentation.c). errors: INVALID, SYSTEM. */
+MUST_CHECK enum status plan_print_fragmentation(FILE *json, const struct plan_options *options);
+
 #endif

@@ -64,6 +64,11 @@ for key in model layers ranks stage dtype gradient_dtype batch seq accumulate sh
 done
 [ "$(planned stage 3)$(planned fits 3)" = 2null ] || fail "the third object is not of stage 2, or has a memory"
 
+# ---- fragmentation ----
+says "heap     FAILS at" "arenas   succeeds" -- plan --fragmentation --model mini --json "$work/replay"
+grep -qE '"allocator":"heap",.*"fits":false.*"event":"gelu"' "$work/replay" || fail "the heap does not fail: $(cat "$work/replay")"
+grep -qE '"allocator":"arenas",.*"fits":true.*"fragmentation":0,"event":null' "$work/replay" || fail "arenas fail"
+
 # ---- memory: to the byte ----
 sum=$(planned held_sum 1)
 says "it fits" yes -- plan --model gpt2-124m --ranks 8 --memory "$sum" --stage 0 --json "$work/plan"
