@@ -80,6 +80,7 @@ function(cudasim_kernels target)
   endif()
   set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "${options}")
   target_link_libraries(${target} PRIVATE cudasim)
+  add_dependencies(${target} cudasim_device)
   # gcc 12 makes one aligned load of "if aligned, 16 bytes at once, else byte by byte".
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-tree-slp-vectorize>)
   if(RINGZERO_COVERAGE)

@@ -49,7 +49,6 @@ int find_thread_locals(struct dl_phdr_info *info, size_t, void *argument)
         if (part.p_type == PT_TLS) bytes = part.p_memsz;
     }
     if (!inside) return 0;
-    if (*info->dlpi_name == '\0') return 1; /* the program's own hold other things too */
     wanted->block = info->dlpi_tls_data;
     wanted->bytes = bytes;
     return 1;

@@ -17,7 +17,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <thread>
@@ -26,6 +25,7 @@
 
 #include "fault.h"
 #include "fiber.h"
+#include "library.h"
 #include "process.h"
 #include "worker.h"
 
@@ -119,7 +119,9 @@ int answer(request &question)
     case ask::release: unmap_at(question); return 0;
     case ask::events: return open_region(question);
     case ask::stream: std::thread(worker_main, (int)question.offset).detach(); return 0;
+    case ask::library: return library_load(question);
     case ask::quit: device_exit(0);
+    case ask::begin: break;
     }
     return EINVAL;
 }
@@ -131,25 +133,40 @@ void watch_host()
     int file = (int)syscall(SYS_pidfd_open, self.host, 0);
     if (file >= 0) {
         struct pollfd gone = {file, POLLIN, 0};
-        while (poll(&gone, 1, -1) < 0 && errno == EINTR) {
-        }
+        while (poll(&gone, 1, -1) < 0 && errno == EINTR) {}
     } else {
         while (getppid() == self.host) usleep(100000);
     }
     device_exit(0);
 }
 
-/* The host's other sockets, pipes and locked files must close when the host closes them. */
-void close_inherited()
+void *map_file(int process, int number, size_t bytes)
 {
-    int kept[] = {self.device_file, self.event_file_number, self.socket};
-    std::sort(kept, kept + 3);
-    unsigned from = 3;
-    for (int file : kept) {
-        if (from < (unsigned)file) syscall(SYS_close_range, from, (unsigned)file - 1, 0);
-        from = (unsigned)file + 1;
-    }
-    syscall(SYS_close_range, from, ~0u, 0);
+    int file = foreign_file(process, number);
+    if (file < 0) return MAP_FAILED;
+    void *at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    return at;
+}
+
+/* What the host says first: where all is. Returns an errno. */
+int begin(const request &question)
+{
+    self.host = question.process;
+    self.device_file = foreign_file(question.process, question.files[0]);
+    void *events = map_file(question.process, question.files[1], sizeof(event_file));
+    void *shared = map_file(question.process, question.files[2], sizeof(control));
+    if (self.device_file < 0 || events == MAP_FAILED || shared == MAP_FAILED) return errno;
+    self.shared = (control *)shared;
+    self.regions[0] = {(event_file *)events, self.host, question.files[1]};
+    self.region_count = 1;
+    void *wanted = (void *)question.at,
+         *space = mmap(wanted, DEVICE_SPACE + PINNED_SPACE, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (space != wanted) return space == MAP_FAILED ? errno : EEXIST;
+    self.device_space = (char *)space;
+    self.pinned_space = (char *)space + DEVICE_SPACE;
+    return 0;
 }
 
 } // namespace
@@ -184,16 +201,21 @@ void describe_address(char *text, size_t bytes, const void *address)
 
 void device_main()
 {
-    self.is_device = true;
+    request question;
+    self.socket = DEVICE_SOCKET;
     self.device = getpid();
-    prctl(PR_SET_NAME, "cudasim-device");
-    close_inherited();
+    /* The host's other sockets, pipes and locked files must close when the host closes them. */
+    syscall(SYS_close_range, DEVICE_SOCKET + 1, ~0u, 0);
+    if (!settings_read(self.set)) _exit(3);
+    if (recv(self.socket, &question, sizeof question, 0) != (ssize_t)sizeof question) _exit(3);
+    question.error = question.what == ask::begin ? begin(question) : EPROTO;
+    if (send(self.socket, &question, sizeof question, MSG_NOSIGNAL) < 0 || question.error != 0)
+        _exit(3);
     mappings.reserve(1 << 16); /* it does not move while somebody faults */
     fault_install();
     for (int terminal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT})
         signal(terminal, SIG_IGN); /* the host decides */
     std::thread(watch_host).detach();
-    request question;
     while (recv(self.socket, &question, sizeof question, 0) == (ssize_t)sizeof question) {
         question.error = answer(question);
         if (send(self.socket, &question, sizeof question, MSG_NOSIGNAL) < 0) break;

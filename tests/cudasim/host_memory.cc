@@ -193,7 +193,9 @@ cudaError_t register_range(void *pointer, size_t bytes)
         self.host, 1, !file.shared, alias};
     request question = about(added, ask::map_file);
     if (file.shared) snprintf(question.path, sizeof question.path, "%s", file.path);
-    else snprintf(question.path, sizeof question.path, "/proc/self/fd/%d", self.device_file);
+    else
+        snprintf(question.path, sizeof question.path, "/proc/%d/fd/%d", (int)self.host,
+            self.device_file);
     if (added.was_private && !make_shared(added)) return cudaErrorMemoryAllocation;
     if (device_ask(question) != 0) return cudaErrorMemoryAllocation;
     book_add(added);

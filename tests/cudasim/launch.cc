@@ -5,6 +5,7 @@
 #include <map>
 
 #include "cudasim.h"
+#include "library.h"
 #include "memory.h"
 #include "stream.h"
 
@@ -96,6 +97,8 @@ cudaError_t cudasim_launch(const cudaLaunchConfig_t *config, const void *kernel,
     if (stream == nullptr || stream->device != current_device())
         return leave(cudaErrorInvalidResourceHandle);
     error = check(*config, kernel);
+    for (const void *each : {kernel, (const void *)invoke, (const void *)anchor})
+        if (error == cudaSuccess) error = library_share(each);
     if (error != cudaSuccess) return leave(error);
     fresh_item what(work::kernel);
     const dim3 &grid = config->gridDim, &block = config->blockDim;

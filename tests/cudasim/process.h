@@ -1,6 +1,7 @@
 /* process: the two processes of the simulator.
  *
- *   host process                            device process, forked at the first CUDA call
+ *   host process                            device process, the program cudasim_device, started
+ *                                           at the first CUDA call
  *     cudaX() puts items into a stream's  ->    one worker thread a stream runs them; a kernel's
  *     queue                                     blocks run on a pool of OS threads, and the
  *                                               threads of a block are fibers
@@ -29,6 +30,7 @@
 namespace cudasim {
 
 constexpr size_t DEVICE_SPACE = 1ull << 38, PINNED_SPACE = 1ull << 36;
+constexpr int DEVICE_SOCKET = 3; /* the descriptor that the device process is started with */
 constexpr int REGION_MAX = 64;
 
 /* The events of a process; region 0 is this one's own. */
@@ -40,10 +42,9 @@ struct region {
 struct process_state {
     settings set;
     control *shared;
-    char *device_space, *pinned_space;
-    int device_file, event_file_number, socket;
+    char *device_space, *pinned_space; /* the second directly behind the first */
+    int device_file, event_file_number, control_file, socket;
     pid_t host, device;
-    bool is_device;
     std::atomic<bool> started, orphan; /* orphan: forked from a process that had started */
     std::mutex mutex;                  /* of starting, and of one question at a time */
     region regions[REGION_MAX];
@@ -91,6 +92,7 @@ void forbid_calls(bool forbidden);
 
 /* ---- the device's side ---- */
 
+/* All of the program cudasim_device. */
 [[noreturn]] void device_main();
 /* A descriptor of another process, for reading and writing; -1 and errno. */
 int foreign_file(int process, int file);

@@ -1,5 +1,5 @@
-/* shared: what the host process and the device process of the simulator both see, at the same
- * addresses, since the second is forked from the first.
+/* shared: what the host process and the device process of the simulator both see. Addresses of
+ * device and pinned memory mean the same in both; those of functions are the host's (library.h).
  *
  *                     written by             read by
  *   stream.items      host, in queue order   its worker in the device process; the host's thread
@@ -140,15 +140,16 @@ struct event_file {
 };
 
 /* What the host asks of the device process, one at a time, over a socket. */
-enum class ask : int { map, unmap, map_file, import, release, events, stream, quit };
+enum class ask : int { begin, map, unmap, map_file, import, release, events, library, stream, quit };
 struct request {
     ask what;
     int error;           /* of the answer: an errno, or 0 */
-    uint64_t at, bytes;  /* page-aligned addresses, the same in both processes */
+    uint64_t at, bytes;  /* page-aligned addresses, the same in both; library: the host's */
     uint64_t offset;     /* in the file */
     int process, file;   /* whose descriptor */
+    int files[3];        /* begin: of device memory, events, control */
     uint64_t begin, end; /* map: the allocation proper; unmap: likewise */
-    char path[256];      /* map_file */
+    char path[1024];     /* map_file, library */
 };
 
 } // namespace cudasim

@@ -14,6 +14,7 @@
 
 #include "fiber.h"
 #include "graph.h"
+#include "library.h"
 
 namespace cudasim {
 namespace {
@@ -201,6 +202,8 @@ cudaError_t library_call(cudaStream_t handle, void (*function)(const void *argum
     stream *found = stream_of(handle);
     if (found == nullptr || found->device != device_of_thread)
         return leave(cudaErrorInvalidResourceHandle);
+    error = library_share((const void *)function);
+    if (error != cudaSuccess) return leave(error);
     fresh_item what(work::call);
     what.call.function = function;
     what.argument_bytes = (uint32_t)bytes;

@@ -13,6 +13,7 @@
 #include "fault.h"
 #include "fiber.h"
 #include "grid.h"
+#include "library.h"
 #include "process.h"
 #include "stream.h"
 
@@ -100,12 +101,21 @@ void write_value(const value_work &what)
     else __atomic_store_n((uint64_t *)what.at, what.value, __ATOMIC_RELEASE);
 }
 
-void run(stream_queue &queue, const item &what)
+/* The item is this process's until it is done. */
+void run_kernel(item &what, int device)
+{
+    what.kernel.function = library_here(what.kernel.function);
+    what.kernel.invoke = library_here(what.kernel.invoke);
+    what.kernel.anchor = library_here(what.kernel.anchor);
+    grid_run(what, device);
+}
+
+void run(stream_queue &queue, item &what)
 {
     stream_queue *streams = self.shared->streams;
     switch (what.kind) {
-    case work::kernel: grid_run(what, queue.device); break;
-    case work::call: what.call.function(what.arguments); break;
+    case work::kernel: run_kernel(what, queue.device); break;
+    case work::call: library_here(what.call.function)(what.arguments); break;
     case work::copy: copy_rows(what.copy); break;
     case work::fill: fill_rows(what.fill); break;
     case work::record: complete(what.event); break;
