@@ -25,21 +25,6 @@ static bool needs_weights(const struct model_use *use)
     return use->use != UNIT_BACKWARD_GRAD;
 }
 
-static size_t largest_bytes(const struct stage_config *config)
-{
-    size_t largest = 0;
-    for (int u = 0; u < config->layout->unit_count; u++) {
-        size_t padded = layout_padded(config->layout, u);
-        largest = padded > largest ? padded : largest;
-    }
-    return largest * dtype_bytes(config->dtype);
-}
-
-uint64_t gather_predict_bytes(const struct stage_config *config)
-{
-    return stage_keeps(config).weights == KEEP_SHARD ? 2 * (uint64_t)largest_bytes(config) : 0;
-}
-
 void gather_predict_times(int *times, bool backward, const struct stage_config *config)
 {
     if (stage_keeps(config).weights != KEEP_SHARD) return;
@@ -86,22 +71,14 @@ enum status gather_open(struct stage *stage)
     if (gather->uses == NULL)
         return FAIL(STATUS_SYSTEM, "no memory for a list of %d uses", gather->train_count);
     gpt2_uses(gather->uses, config->params, true);
-    for (int i = 0; i < 2; i++) {
-        TRY(memory_alloc(
-            &gather->buffer[i], largest_bytes(config), MEMORY_GATHERED, config->device));
-        TRY(event_open(&gather->ready[i], config->device));
-    }
     gather->cache = empty_cache;
-    return STATUS_OK;
+    return temporary_open(&gather->pair, TEMPORARY_GATHERED, config);
 }
 
 void gather_close(struct stage *stage)
 {
     struct gather *gather = &stage->gather;
-    for (int i = 0; i < 2; i++) {
-        memory_free(&gather->buffer[i], MEMORY_GATHERED, stage->config.device);
-        event_close(gather->ready[i], stage->config.device);
-    }
+    temporary_close(&gather->pair, stage->config.device);
     free(gather->uses);
 }
 
@@ -122,12 +99,12 @@ static enum status fetch(int *buffer, int unit, struct stage *stage)
     *buffer = cache_take(&gather->cache, unit, &missing);
     if (!missing) return STATUS_OK;
     struct bucket bucket = stage_bucket(config);
-    struct span whole = span_part(gather->buffer[*buffer], 0,
+    struct span whole = span_part(gather->pair.buffer[*buffer], 0,
         layout_padded(config->layout, unit) * dtype_bytes(config->dtype));
     struct span own = stage_unit(stage->weights, KEEP_SHARD, config->dtype, unit, stage);
     TRY(stage_ring_waits(stage)); /* for what was computed with the buffer before */
     TRY(bucket_gather(whole, own, unit, config->broadcast_gather, &bucket, stage->stream));
-    TRY(event_record(gather->ready[*buffer], stage->stream, config->device));
+    TRY(event_record(gather->pair.passed[*buffer], stage->stream, config->device));
     return config->overlap ? STATUS_OK : stage_synchronize(stage);
 }
 
@@ -155,8 +132,8 @@ enum status gather_enter(struct span *weights, int unit, enum unit_use use, stru
     TRY(fetch(&buffer, unit, stage));
     gather->cache.latest = buffer;
     if (config->overlap) TRY(fetch_next(unit, stage));
-    TRY(stage_compute_waits(gather->ready[buffer], stage));
-    *weights = span_part(gather->buffer[buffer], 0,
+    TRY(stage_compute_waits(gather->pair.passed[buffer], stage));
+    *weights = span_part(gather->pair.buffer[buffer], 0,
         config->layout->unit[unit].elements * dtype_bytes(config->dtype));
     return STATUS_OK;
 }

@@ -15,6 +15,7 @@
 
 #include "model/uses.h"
 #include "ring/plan.h"
+#include "shard/temporary.h"
 #include "verbs/device.h"
 
 struct stage;
@@ -27,8 +28,7 @@ struct gather_cache {
 };
 
 struct gather {
-    struct span buffer[2]; /* MEMORY_GATHERED: the largest unit, N·S elements of the weights' dtype */
-    struct event *ready[2];
+    struct temporary pair; /* N·S elements of a unit; passed: once they are there */
     struct gather_cache cache;
     struct model_use *uses; /* of a forward and a backward */
     int forward_count, train_count;
@@ -47,8 +47,6 @@ void gather_begin_pass(struct stage *stage, bool backward);
 MUST_CHECK enum status gather_enter(
     struct span *weights, int unit, enum unit_use use, struct stage *stage);
 
-/* Bytes of the buffers. Pure. */
-uint64_t gather_predict_bytes(const struct stage_config *config);
 /* Adds to times[unit] how often a pass gathers each unit. Pure. */
 void gather_predict_times(int *times, bool backward, const struct stage_config *config);
 /* Adds what the gathers of a pass make this rank send. Pure. */

@@ -4,53 +4,21 @@
 
 /* ---- buffers ---- */
 
-/* How many, and bytes of each. Whole gradients need them for the embedding's input part only. */
-static int plan_buffers(size_t *bytes, const struct stage_config *config)
-{
-    bool shards = stage_keeps(config).gradients == KEEP_SHARD;
-    int units = shards ? config->layout->unit_count : config->params->embedding_units;
-    size_t largest = 0;
-    for (int u = 0; u < units; u++) {
-        size_t padded = layout_padded(config->layout, u);
-        largest = padded > largest ? padded : largest;
-    }
-    *bytes = largest * dtype_bytes(config->gradient_dtype);
-    return units > 1 ? 2 : 1;
-}
-
-uint64_t gradients_predict_bytes(const struct stage_config *config)
-{
-    size_t bytes;
-    int count = plan_buffers(&bytes, config);
-    return (uint64_t)count * bytes;
-}
-
 enum status gradients_open(struct stage *stage)
 {
-    struct gradients *lent = &stage->lent;
-    struct device *device = stage->config.device;
-    size_t bytes;
-    int count = plan_buffers(&bytes, &stage->config);
-    for (int i = 0; i < count; i++) {
-        TRY(memory_alloc(&lent->buffer[i], bytes, MEMORY_GATHERED, device));
-        TRY(event_open(&lent->free[i], device));
-    }
-    return STATUS_OK;
+    return temporary_open(&stage->lent.pair, TEMPORARY_GRADIENT, &stage->config);
 }
 
 void gradients_close(struct stage *stage)
 {
-    for (int i = 0; i < 2; i++) {
-        memory_free(&stage->lent.buffer[i], MEMORY_GATHERED, stage->config.device);
-        event_close(stage->lent.free[i], stage->config.device);
-    }
+    temporary_close(&stage->lent.pair, stage->config.device);
 }
 
 /* The buffer lent, or whose turn it is: the unit's N·S elements. */
 static struct span buffer_unit(int unit, const struct stage *stage)
 {
     size_t element = dtype_bytes(stage->config.gradient_dtype);
-    return span_part(stage->lent.buffer[stage->lent.turn], 0,
+    return span_part(stage->lent.pair.buffer[stage->lent.turn], 0,
         layout_padded(stage->config.layout, unit) * element);
 }
 
@@ -58,7 +26,7 @@ static struct span buffer_unit(int unit, const struct stage *stage)
 static enum status take_buffer(int unit, struct stage *stage)
 {
     assert(!stage->lent.lent);
-    TRY(stage_compute_waits(stage->lent.free[stage->lent.turn], stage));
+    TRY(stage_compute_waits(stage->lent.pair.passed[stage->lent.turn], stage));
     TRY(span_fill(buffer_unit(unit, stage), 0, stage->compute, stage->config.device));
     stage->lent.lent = true;
     return STATUS_OK;
@@ -68,9 +36,9 @@ static enum status take_buffer(int unit, struct stage *stage)
 static enum status give_buffer(struct stage *stage)
 {
     struct gradients *lent = &stage->lent;
-    TRY(event_record(lent->free[lent->turn], stage->stream, stage->config.device));
+    TRY(event_record(lent->pair.passed[lent->turn], stage->stream, stage->config.device));
     lent->lent = false;
-    if (lent->buffer[1].ptr != NULL) lent->turn = 1 - lent->turn;
+    if (lent->pair.buffer[1].ptr != NULL) lent->turn = 1 - lent->turn;
     return STATUS_OK;
 }
 
@@ -119,7 +87,7 @@ static struct bucket bucket_of(const struct stage *stage)
 static enum status add_buffer(struct span to, size_t offset_bytes, struct stage *stage)
 {
     enum dtype dtype = stage->config.gradient_dtype;
-    char *from = (char *)stage->lent.buffer[stage->lent.turn].ptr + offset_bytes;
+    char *from = (char *)stage->lent.pair.buffer[stage->lent.turn].ptr + offset_bytes;
     struct add_arguments sum = {to.ptr, from, to.bytes / dtype_bytes(dtype), dtype, stage->adam};
     if (sum.context.stream != NULL) sum.context.stream = stage->stream; /* whose worker calls it */
     TRY(stream_call(stage->stream, run_add, &sum, sizeof sum, stage->config.device));

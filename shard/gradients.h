@@ -17,23 +17,21 @@
 #include <stdbool.h>
 
 #include "model/hooks.h"
+#include "shard/temporary.h"
 #include "verbs/device.h"
 
 struct stage;
 struct stage_config;
 
 struct gradients {
-    struct span buffer[2];  /* MEMORY_GATHERED */
-    struct event *free[2];  /* recorded when the stream is done with the buffer */
-    int turn;               /* which of the two is lent next */
-    bool lent;              /* between lend and reduce, a buffer and not the unit's own place */
+    struct temporary pair; /* passed: the stream is done with the buffer */
+    int turn;              /* which of the two is lent next */
+    bool lent;             /* between lend and reduce, a buffer and not the unit's own place */
 };
 
 /* errors: SYSTEM. close accepts half-open objects. */
 MUST_CHECK enum status gradients_open(struct stage *stage);
 void gradients_close(struct stage *stage);
-/* The bytes that open takes. Pure. */
-uint64_t gradients_predict_bytes(const struct stage_config *config);
 
 /* Lends what backward adds to; real elements only. May wait for a buffer. */
 MUST_CHECK enum status gradients_lend(

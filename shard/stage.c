@@ -390,10 +390,10 @@ void stage_predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct stage_conf
     held[MEMORY_WEIGHTS] = kept_bytes(keeps.weights, config->dtype, config);
     held[MEMORY_GRADIENTS] = kept_bytes(keeps.gradients, config->gradient_dtype, config);
     held[MEMORY_OPTIMIZER] = adam_ops_of(config->device)->scratch_bytes;
-    held[MEMORY_OFFLOADED] = update_predict_bytes(config);
+    held[MEMORY_OFFLOADED] = held[MEMORY_GATHERED] = 0;
     held[optimizer_tag(config)] +=
         (stage_has_master(config) ? 3 : 2) * kept_bytes(keeps.optimizer, DTYPE_FLOAT32, config);
-    held[MEMORY_GATHERED] = gradients_predict_bytes(config) + gather_predict_bytes(config);
+    temporary_predict(held, config);
 }
 
 int stage_gradient_parts(int unit, const struct stage_config *config)

@@ -1,11 +1,9 @@
 /* update: see update.h. */
 #include "shard/update.h"
 
-#include <assert.h>
-
 #include "shard/stage.h"
 
-#define PIECE_ELEMENTS ((size_t)256 << 10)
+#define PIECE_ELEMENTS TEMPORARY_PIECE_ELEMENTS
 
 /* ---- tensor by tensor ---- */
 
@@ -82,43 +80,16 @@ static void update_on_device(int unit, const struct stage_step *step, const stru
 
 /* ---- offloaded ---- */
 
-static size_t lent_bytes(const struct stage_config *config)
-{
-    return config->dtype != DTYPE_FLOAT32 ? PIECE_ELEMENTS * dtype_bytes(config->dtype) : 0;
-}
-
-uint64_t update_predict_bytes(const struct stage_config *config)
-{
-    if (!config->offload_optimizer) return 0;
-    return 2 * (PIECE_ELEMENTS * dtype_bytes(config->gradient_dtype) + lent_bytes(config));
-}
-
 enum status update_open(struct stage *stage)
 {
-    const struct stage_config *config = &stage->config;
-    struct device *device = config->device;
-    struct update_pieces *pieces = &stage->pieces;
-    size_t bytes = PIECE_ELEMENTS * dtype_bytes(config->gradient_dtype);
-    for (int i = 0; i < 2 && config->offload_optimizer; i++) {
-        TRY(memory_alloc_kind(
-            &pieces->gradients[i], bytes, MEMORY_HOST_PINNED, MEMORY_OFFLOADED, device));
-        TRY(memory_alloc_kind(
-            &pieces->lent[i], lent_bytes(config), MEMORY_HOST_PINNED, MEMORY_OFFLOADED, device));
-        TRY(event_open(&pieces->down[i], device));
-        TRY(event_open(&pieces->up[i], device));
-    }
-    return STATUS_OK;
+    TRY(temporary_open(&stage->pieces.gradients, TEMPORARY_PIECE, &stage->config));
+    return temporary_open(&stage->pieces.lent, TEMPORARY_ROUNDED, &stage->config);
 }
 
 void update_close(struct stage *stage)
 {
-    struct device *device = stage->config.device;
-    for (int i = 0; i < 2; i++) {
-        memory_free(&stage->pieces.gradients[i], MEMORY_OFFLOADED, device);
-        memory_free(&stage->pieces.lent[i], MEMORY_OFFLOADED, device);
-        event_close(stage->pieces.down[i], device);
-        event_close(stage->pieces.up[i], device);
-    }
+    temporary_close(&stage->pieces.gradients, stage->config.device);
+    temporary_close(&stage->pieces.lent, stage->config.device);
 }
 
 /* Copies on the stream that computes; where the caller's thread does, at once. */
@@ -149,7 +120,7 @@ static enum status bring_gradients(size_t begin, int unit, int turn, struct stag
 {
     struct span from = piece_of(
         stage->gradients, stage->keeps.gradients, stage->config.gradient_dtype, begin, unit, stage);
-    return copy(stage->pieces.gradients[turn], from, stage->pieces.down[turn], stage);
+    return copy(stage->pieces.gradients.buffer[turn], from, stage->pieces.gradients.passed[turn], stage);
 }
 
 /* The weights of a piece, where the host has them as they are lent, to the device. */
@@ -157,10 +128,10 @@ static enum status carry_weights(size_t begin, int unit, int turn, struct stage 
 {
     enum dtype dtype = stage->config.dtype;
     struct span to = piece_of(stage->weights, stage->keeps.weights, dtype, begin, unit, stage);
-    struct span from = stage->pieces.lent[turn];
+    struct span from = stage->pieces.lent.buffer[turn];
     if (dtype == DTYPE_FLOAT32)
         from = piece_of(stage->master, stage->keeps.optimizer, dtype, begin, unit, stage);
-    return copy(to, span_part(from, 0, to.bytes), stage->pieces.up[turn], stage);
+    return copy(to, span_part(from, 0, to.bytes), stage->pieces.lent.passed[turn], stage);
 }
 
 /* Steps one piece, or only rounds its weights. */
@@ -169,8 +140,8 @@ static void work_on_piece(
 {
     const struct adam_context host = {.ops = &adam_ops_host};
     struct adam_range range = range_at(begin, piece_count(begin, unit, stage), unit, stage);
-    range.gradients = stage->pieces.gradients[turn].ptr;
-    if (range.lent != NULL) range.lent = stage->pieces.lent[turn].ptr;
+    range.gradients = stage->pieces.gradients.buffer[turn].ptr;
+    if (range.lent != NULL) range.lent = stage->pieces.lent.buffer[turn].ptr;
     size_t first = stage_kept_range(unit, stage).begin + begin;
     if (step != NULL) step_range(&range, first, unit, step, &stage->config, &host);
     else if (range.lent != NULL)
@@ -187,8 +158,8 @@ static enum status update_on_host(int unit, const struct stage_step *step, struc
     for (size_t begin = 0; begin < count; begin += PIECE_ELEMENTS, turn = 1 - turn) {
         if (step != NULL && begin + PIECE_ELEMENTS < count)
             TRY(bring_gradients(begin + PIECE_ELEMENTS, unit, 1 - turn, stage));
-        TRY(event_synchronize(pieces->down[turn], device));
-        TRY(event_synchronize(pieces->up[turn], device)); /* of the piece before the last */
+        TRY(event_synchronize(pieces->gradients.passed[turn], device));
+        TRY(event_synchronize(pieces->lent.passed[turn], device)); /* of the piece before the last */
         work_on_piece(begin, unit, turn, step, stage);
         TRY(carry_weights(begin, unit, turn, stage));
     }

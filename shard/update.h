@@ -14,23 +14,19 @@
 
 #include <stdint.h>
 
-#include "verbs/device.h"
+#include "shard/temporary.h"
 
 struct stage;
 struct stage_config;
 
-/* Taken in turn. Host memory, pinned, MEMORY_OFFLOADED; nothing where the optimizer is on the device. */
+/* Nothing where the optimizer is on the device. */
 struct update_pieces {
-    struct span gradients[2]; /* of the gradients' dtype */
-    struct span lent[2];      /* rounded weights on their way; none where weights are float32 */
-    struct event *down[2];    /* the gradients are there */
-    struct event *up[2];      /* the weights have left */
+    struct temporary gradients; /* passed: they are there */
+    struct temporary lent;      /* weights, rounded; passed: they have left */
 };
 
 /* errors: SYSTEM, CUDA. close accepts half-open objects. */
 MUST_CHECK enum status update_open(struct stage *stage);
 void update_close(struct stage *stage);
-/* The bytes that open takes. Pure. */
-uint64_t update_predict_bytes(const struct stage_config *config);
 
 #endif
