@@ -15,6 +15,7 @@
 
 #include "shard/arena.h"
 #include "verbs/clock.h"
+#include "verbs/log.h"
 
 /* Of two neighbouring blocks the inputs take turns in two buffers of the model, and so do their
  * events. */
@@ -161,6 +162,10 @@ void activation_close(struct activation *store)
 {
     if (store == NULL) return;
     struct device *device = store->config.device;
+    struct stream *streams[] = {store->config.compute, store->config.ring};
+    for (int i = 0; i < 2; i++) /* they may still look at events and memory */
+        if (streams[i] != NULL && stream_synchronize(streams[i], device) != STATUS_OK)
+            LOG_WARN("activation", "closed after a failure: %s", status_text());
     stream_close(store->copy, device);
     for (int i = 0; i < TURNS; i++) {
         event_close(store->copied[i], device);

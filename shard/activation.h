@@ -64,8 +64,8 @@ struct activation;
 /* Where no input is carried there is no store: the functions below but the hooks accept NULL, and do
  * nothing then.
  *
- * Everything that config names outlives the store. close waits for what the store
- * has queued on a stream of its own; not for the ring's. errors: SYSTEM. Not collective. */
+ * Everything that config names outlives the store. close waits for all that is queued on the
+ * streams, and so may come after a failure. errors: SYSTEM. Not collective. */
 MUST_CHECK enum status activation_open(
     struct activation **store, const struct activation_config *config);
 void activation_close(struct activation *store);

@@ -142,8 +142,8 @@ static void run_rank(struct bootstrap *bootstrap, void *argument)
         CHECK_OK(memory_alloc(
             &model->x[i], job->elements * sizeof(float), MEMORY_ACTIVATIONS, config.device));
     if (CHECK_OK(activation_open(&store, &config))) run_passes(model, store, &config, job);
-    if (config.ring != NULL) stream_close(config.ring, config.device);
     activation_close(store);
+    if (config.ring != NULL) stream_close(config.ring, config.device);
     ring_comm_close(config.comm);
     for (int i = 0; i < 2; i++) memory_free(&model->x[i], MEMORY_ACTIVATIONS, config.device);
     struct memory_account left = memory_account_read(config.device);
