@@ -19,23 +19,29 @@ static void *cut(struct cutter *cutter, size_t elements, enum dtype dtype)
     return piece;
 }
 
+static void *cut_if(bool there, struct cutter *cutter, size_t elements, enum dtype dtype)
+{
+    return there ? cut(cutter, elements, dtype) : NULL;
+}
+
 static struct block_tensors cut_tensors(
     struct cutter *cutter, enum dtype dtype, const struct block_shape *shape)
 {
     size_t channels = shape->channels, width = shape->width, hidden = shape->hidden;
+    bool biases = shape->architecture->biases;
     struct block_tensors tensors;
     tensors.ln1w = cut(cutter, channels, dtype);
-    tensors.ln1b = cut(cutter, channels, dtype);
+    tensors.ln1b = cut_if(biases, cutter, channels, dtype);
     tensors.qkvw = cut(cutter, shape->qkv_cols * channels, dtype);
-    tensors.qkvb = cut(cutter, shape->qkv_cols, dtype);
+    tensors.qkvb = cut_if(biases, cutter, shape->qkv_cols, dtype);
     tensors.attprojw = cut(cutter, channels * width, dtype);
-    tensors.attprojb = cut(cutter, channels, dtype);
+    tensors.attprojb = cut_if(biases, cutter, channels, dtype);
     tensors.ln2w = cut(cutter, channels, dtype);
-    tensors.ln2b = cut(cutter, channels, dtype);
-    tensors.fcw = cut(cutter, hidden * channels, dtype);
-    tensors.fcb = cut(cutter, hidden, dtype);
+    tensors.ln2b = cut_if(biases, cutter, channels, dtype);
+    tensors.fcw = cut(cutter, shape->fc_cols * channels, dtype);
+    tensors.fcb = cut_if(biases, cutter, shape->fc_cols, dtype);
     tensors.fcprojw = cut(cutter, channels * hidden, dtype);
-    tensors.fcprojb = cut(cutter, channels, dtype);
+    tensors.fcprojb = cut_if(biases, cutter, channels, dtype);
     return tensors;
 }
 
@@ -56,19 +62,20 @@ static struct block_activations cut_activations(
     struct cutter *cutter, enum dtype compute, const struct block_shape *shape)
 {
     size_t rows = shape->rows, channels = shape->channels;
+    bool means = shape->architecture->biases;
     struct block_activations acts = {0};
     acts.ln1 = cut(cutter, rows * channels, compute);
-    acts.mean1 = cut(cutter, rows, DTYPE_FLOAT32);
+    acts.mean1 = cut_if(means, cutter, rows, DTYPE_FLOAT32);
     acts.rstd1 = cut(cutter, rows, DTYPE_FLOAT32);
     acts.qkv = cut(cutter, rows * shape->qkv_cols, compute);
     acts.att = cut(cutter, rows * shape->width, compute);
     acts.lse = cut(cutter, rows * shape->heads, DTYPE_FLOAT32);
     acts.x2 = cut(cutter, rows * channels, compute);
     acts.ln2 = cut(cutter, rows * channels, compute);
-    acts.mean2 = cut(cutter, rows, DTYPE_FLOAT32);
+    acts.mean2 = cut_if(means, cutter, rows, DTYPE_FLOAT32);
     acts.rstd2 = cut(cutter, rows, DTYPE_FLOAT32);
-    acts.fc = cut(cutter, rows * shape->hidden, compute);
-    acts.gelu = cut(cutter, rows * shape->hidden, compute);
+    acts.fc = cut(cutter, rows * shape->fc_cols, compute);
+    acts.hidden = cut(cutter, rows * shape->hidden, compute);
     return acts;
 }
 
@@ -104,23 +111,24 @@ enum status block_recompute(const struct block_activations *acts,
     const struct model_hooks *hooks)
 {
     const struct model_ops *ops = context->ops;
-    size_t rows = shape->rows, channels = shape->channels, width = shape->width,
-           hidden = shape->hidden;
+    const struct architecture_table *own = shape->architecture;
+    size_t rows = shape->rows, channels = shape->channels, width = shape->width;
     const struct block_activations *a = acts;
     const struct block_tensors *w = weights;
 
-    ops->layernorm_forward(
-        a->ln1, a->mean1, a->rstd1, a->x, w->ln1w, w->ln1b, rows, channels, context);
+    own->norm_forward(a->ln1, a->mean1, a->rstd1, a->x, w->ln1w, w->ln1b, rows, channels, context);
     ops->linear_forward(
         a->qkv, NULL, a->ln1, w->qkvw, w->qkvb, rows, channels, shape->qkv_cols, context);
+    if (work->turns != NULL)
+        ops->rotary_forward(a->qkv, work->turns, block_attention(shape), context);
     ops->attention_forward(a->att, a->lse, work->scores, a->qkv, block_attention(shape), context);
     ops->linear_forward(a->x2, NULL, a->att, w->attprojw, NULL, rows, width, channels, context);
     TRY(sum_rows(a->x2, shape, context, hooks));
     ops->bias_residual_add(a->x2, a->x, w->attprojb, rows, channels, context);
 
-    ops->layernorm_forward(
-        a->ln2, a->mean2, a->rstd2, a->x2, w->ln2w, w->ln2b, rows, channels, context);
-    ops->linear_forward(a->gelu, a->fc, a->ln2, w->fcw, w->fcb, rows, channels, hidden, context);
+    own->norm_forward(a->ln2, a->mean2, a->rstd2, a->x2, w->ln2w, w->ln2b, rows, channels, context);
+    own->hidden_forward(
+        a->hidden, a->fc, a->ln2, w->fcw, w->fcb, rows, channels, shape->hidden, context);
     return STATUS_OK;
 }
 
@@ -133,7 +141,7 @@ enum status block_forward(void *out, const struct block_activations *acts,
     size_t rows = shape->rows, channels = shape->channels;
     TRY(block_recompute(acts, weights, work, shape, context, hooks));
     ops->linear_forward(
-        out, NULL, acts->gelu, weights->fcprojw, NULL, rows, shape->hidden, channels, context);
+        out, NULL, acts->hidden, weights->fcprojw, NULL, rows, shape->hidden, channels, context);
     TRY(sum_rows(out, shape, context, hooks));
     ops->bias_residual_add(out, acts->x2, weights->fcprojb, rows, channels, context);
     return STATUS_OK;
@@ -145,29 +153,31 @@ enum status block_backward(void *d_x, const struct block_tensors *gradients,
     const struct ops_context *context, const struct model_hooks *hooks)
 {
     const struct model_ops *ops = context->ops;
-    size_t rows = shape->rows, channels = shape->channels, width = shape->width,
-           hidden = shape->hidden;
+    const struct architecture_table *own = shape->architecture;
+    size_t rows = shape->rows, channels = shape->channels, width = shape->width;
     const struct block_activations *a = acts;
     const struct block_tensors *w = weights, *d = gradients;
-    void *d_fc = work->wide, *d_qkv = work->wide;       /* (rows, hidden), (rows, qkv_cols) */
+    void *d_fc = work->wide, *d_qkv = work->wide;       /* (rows, fc_cols), (rows, qkv_cols) */
     void *d_norm = work->narrow, *d_att = work->narrow; /* (rows, C), (rows, width) */
 
-    ops->linear_backward(d_fc, d->fcprojw, d->fcprojb, d_x, a->gelu, a->fc, w->fcprojw, rows,
-        hidden, channels, context);
-    ops->linear_backward(
-        d_norm, d->fcw, d->fcb, d_fc, a->ln2, NULL, w->fcw, rows, channels, hidden, context);
+    own->hidden_backward(d_fc, work->narrow, d->fcprojw, d->fcprojb, d_x, a->hidden, a->fc,
+        w->fcprojw, rows, shape->hidden, channels, context);
+    ops->linear_backward(d_norm, d->fcw, d->fcb, d_fc, a->ln2, NULL, w->fcw, rows, channels,
+        shape->fc_cols, context);
     TRY(sum_rows(d_norm, shape, context, hooks));
-    ops->layernorm_backward(
+    own->norm_backward(
         d_x, d->ln2w, d->ln2b, d_norm, a->x2, a->mean2, a->rstd2, w->ln2w, rows, channels, context);
 
     ops->linear_backward(d_att, d->attprojw, d->attprojb, d_x, a->att, NULL, w->attprojw, rows,
         width, channels, context);
     ops->attention_backward(
         d_qkv, work->scores, d_att, a->qkv, a->att, a->lse, block_attention(shape), context);
+    if (work->turns != NULL)
+        ops->rotary_backward(d_qkv, work->turns, block_attention(shape), context);
     ops->linear_backward(d_norm, d->qkvw, d->qkvb, d_qkv, a->ln1, NULL, w->qkvw, rows, channels,
         shape->qkv_cols, context);
     TRY(sum_rows(d_norm, shape, context, hooks));
-    ops->layernorm_backward(
+    own->norm_backward(
         d_x, d->ln1w, d->ln1b, d_norm, a->x, a->mean1, a->rstd1, w->ln1w, rows, channels, context);
     return STATUS_OK;
 }

@@ -1,5 +1,5 @@
 /* block: one transformer block: x ↦ x + attproj(attention(qkv(ln1 x))),
- * then x ↦ x + fcproj(gelu(fc(ln2 x))).
+ * then x ↦ x + fcproj(hidden(fc(ln2 x))), ln1, ln2 and hidden as the architecture has them.
  *
  * Whatever backward needs is in a struct block_activations; forward writes all of it from x and the
  * weights alone, so a block can be run again from its kept input, into activations that blocks
@@ -13,13 +13,15 @@
 
 #include <stddef.h>
 
+#include "model/architecture.h"
 #include "model/hooks.h"
 #include "model/ops.h"
 
 struct block_shape {
     size_t batch, t, rows; /* rows = batch · t */
     size_t channels;
-    size_t heads, kv_heads, head_cols, width, qkv_cols, hidden; /* held here */
+    size_t heads, kv_heads, head_cols, width, qkv_cols, hidden, fc_cols; /* held here */
+    const struct architecture_table *architecture;
 };
 
 static inline struct attention_size block_attention(const struct block_shape *shape)
@@ -29,7 +31,7 @@ static inline struct attention_size block_attention(const struct block_shape *sh
 }
 
 /* The block's tensors in a unit, in the order of params.h: weights, of compute dtype, or gradients
- * of the same shapes, float32. */
+ * of the same shapes, float32. Biases are NULL where the architecture has none. */
 struct block_tensors {
     void *ln1w, *ln1b, *qkvw, *qkvb, *attprojw, *attprojb, *ln2w, *ln2b, *fcw, *fcb, *fcprojw,
         *fcprojb;
@@ -39,22 +41,30 @@ struct block_tensors {
 struct block_activations {
     void *x;              /* (rows, C): the input, which lies elsewhere */
     void *ln1;            /* (rows, C) */
-    float *mean1, *rstd1; /* (rows), (rows) */
+    float *mean1, *rstd1; /* (rows), (rows); means NULL where norms have none */
     void *qkv;            /* (rows, qkv_cols) */
     void *att;            /* (rows, width) */
     float *lse;           /* (batch, heads, t) */
     void *x2;             /* (rows, C): after attention */
     void *ln2;            /* (rows, C) */
     float *mean2, *rstd2; /* (rows), (rows) */
-    void *fc, *gelu;      /* (rows, hidden) each */
+    void *fc, *hidden;    /* (rows, fc_cols), (rows, hidden) */
 };
 
 /* Shared by all blocks. */
 struct block_workspace {
-    void *narrow; /* (rows, max(C, width)) */
-    void *wide;   /* (rows, max(hidden, qkv_cols)) */
-    void *scores; /* attention_scratch_bytes() */
+    void *narrow;       /* block_narrow_cols() a row */
+    void *wide;         /* (rows, max(fc_cols, qkv_cols)) */
+    void *scores;       /* attention_scratch_bytes() */
+    const float *turns; /* (at least t, 2, head_cols/2); NULL: positions are not rotary */
 };
+
+/* C or the width; where fc is wider than hidden, hidden's gradient has no room in wide. */
+static inline size_t block_narrow_cols(const struct block_shape *shape)
+{
+    size_t cols = shape->channels > shape->width ? shape->channels : shape->width;
+    return shape->fc_cols > shape->hidden && shape->hidden > cols ? shape->hidden : cols;
+}
 
 /* Elements of a unit, and where its tensors are in one of elements of dtype. */
 size_t block_tensor_elements(const struct block_shape *shape);

@@ -100,8 +100,9 @@ static enum status embed(struct gpt2 *model)
     }
     if (gpt2_is_shared(model)) TRY(sum_rows(x, model));
     int positions = model->params->positions_unit;
-    TRY(unit_enter(
-        &unit, positions, UNIT_FORWARD, model->params->unit_elements[positions], &model->room));
+    size_t elements = model->params->unit_elements[positions];
+    if (elements == 0) return STATUS_OK; /* attention knows them */
+    TRY(unit_enter(&unit, positions, UNIT_FORWARD, elements, &model->room));
     context->ops->positions_forward(x, unit.weights, shape->batch, shape->t, channels, context);
     return unit_leave(&unit, &model->room);
 }
@@ -132,11 +133,11 @@ static enum status final_norm_forward(struct gpt2 *model)
     const struct ops_context *context = &model->context;
     size_t channels = model->shape.channels;
     struct unit unit;
-    TRY(unit_enter(
-        &unit, model->params->final_norm_unit, UNIT_FORWARD, 2 * channels, &model->room));
-    context->ops->layernorm_forward(model->norm, model->norm_mean, model->norm_rstd, model->x,
-        unit.weights, ops_at(unit.weights, channels, context), model->shape.rows, channels,
-        context);
+    int norm = model->params->final_norm_unit;
+    TRY(unit_enter(&unit, norm, UNIT_FORWARD, model->params->unit_elements[norm], &model->room));
+    model->shape.architecture->norm_forward(model->norm, model->norm_mean, model->norm_rstd,
+        model->x, unit.weights, ops_at(unit.weights, channels, context), model->shape.rows,
+        channels, context);
     return unit_leave(&unit, &model->room);
 }
 
@@ -246,10 +247,10 @@ static enum status final_norm_backward(struct gpt2 *model)
     const struct ops_context *context = &model->context;
     size_t rows = model->shape.rows, channels = model->shape.channels;
     struct unit unit;
-    TRY(unit_enter(
-        &unit, model->params->final_norm_unit, UNIT_BACKWARD, 2 * channels, &model->room));
+    int norm = model->params->final_norm_unit;
+    TRY(unit_enter(&unit, norm, UNIT_BACKWARD, model->params->unit_elements[norm], &model->room));
     context->ops->clear(model->d_x, rows_span(model->d_x, model).bytes, context);
-    context->ops->layernorm_backward(model->d_x, unit.gradients, unit.gradients + channels,
+    model->shape.architecture->norm_backward(model->d_x, unit.gradients, unit.gradients + channels,
         model->work.narrow, model->x, model->norm_mean, model->norm_rstd, unit.weights, rows,
         channels, context);
     return unit_leave(&unit, &model->room);
@@ -286,12 +287,14 @@ static enum status embed_backward(struct gpt2 *model)
     const struct block_shape *shape = &model->shape;
     size_t channels = shape->channels;
     int positions = model->params->positions_unit;
+    size_t elements = model->params->unit_elements[positions];
     struct unit unit;
-    TRY(unit_enter(&unit, positions, UNIT_BACKWARD_GRAD, model->params->unit_elements[positions],
-        &model->room));
-    context->ops->positions_backward(
-        unit.gradients, model->d_x, shape->batch, shape->t, channels, context);
-    TRY(unit_leave(&unit, &model->room));
+    if (elements > 0) {
+        TRY(unit_enter(&unit, positions, UNIT_BACKWARD_GRAD, elements, &model->room));
+        context->ops->positions_backward(
+            unit.gradients, model->d_x, shape->batch, shape->t, channels, context);
+        TRY(unit_leave(&unit, &model->room));
+    }
     for (int u = model->params->embedding_units; u-- > 0;) {
         struct head_rows rows = gpt2_rows_of_unit(model, u, NULL);
         if (rows.count == 0) continue;

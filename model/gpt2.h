@@ -1,7 +1,8 @@
-/* gpt2: the reference transformer, forward and backward, on any device.
+/* gpt2: the reference transformer, forward and backward, on any device: GPT-2's, and Llama's in
+ * brackets (gpt2_config.architecture).
  *
- *   x₀ = wte[token] + wpe[t]
- *   per block:  x += attproj(attention(qkv(ln1(x))));  x += fcproj(gelu(fc(ln2(x))))
+ *   x₀ = wte[token] + wpe[t]       [no wpe: attention turns queries and keys]
+ *   per block:  x += attproj(attention(qkv(ln1(x))));  x += fcproj(gelu(fc(ln2(x))))   [SwiGLU]
  *   logits = lnf(x) wteᵀ, block of rows by block of rows: the full logits are never held
  *   loss = Σ over valid tokens of −log softmax(logits)[target]
  *

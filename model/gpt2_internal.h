@@ -17,6 +17,7 @@ struct gpt2 {
     struct device *device;
     struct ops_context context;
     struct span activations, checkpoints, workspace;
+    struct span turns; /* angles of rotary positions: block_workspace.turns; empty without */
 
     /* Of the last forward; tensors are of the context's compute dtype. */
     const int32_t *tokens, *targets; /* where operations read them; see place_ids() */

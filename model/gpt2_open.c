@@ -7,7 +7,8 @@
  *
  *   activations   block inputs L × C | L × a block's | x (C) | n (C) | mean rstd
  *                 | max sum target lse
- *   workspace     scratch of operations | dx (C), the loss in forward | narrow, also dn
+ *   workspace     angles of rotary positions, by themselves
+ *                 | scratch of operations | dx (C), the loss in forward | narrow, also dn
  *                 | wide, scores of attention  or  logits of a tile
  *                 and, of the largest unit, where another dtype is lent: weights as they are
  *                 computed with, gradients as float32
@@ -48,7 +49,9 @@ static void set_shape(struct gpt2 *model, int batch, int t)
     shape->head_cols = shape->channels / (size_t)config->heads;
     shape->width = shape->heads * shape->head_cols;
     shape->qkv_cols = (shape->heads + 2 * shape->kv_heads) * shape->head_cols;
+    shape->architecture = architecture_table(config->architecture);
     shape->hidden = params_slice(part, (size_t)gpt2_hidden(config)).count;
+    shape->fc_cols = shape->architecture->fc_cols * shape->hidden;
 }
 
 /* Elements of the largest unit, as it is held here. */
@@ -105,7 +108,7 @@ static size_t other_scratch(const struct gpt2 *model)
 {
     const struct block_shape *shape = &model->shape;
     struct ops_limits limits = {.rows = shape->rows,
-        .cols = larger(shape->channels, larger(shape->hidden, shape->qkv_cols)),
+        .cols = larger(shape->channels, larger(shape->fc_cols, shape->qkv_cols)),
         .positions = shape->t};
     for (int u = 0; u < model->params->embedding_units; u++)
         limits.weight_rows = larger(limits.weight_rows, gpt2_rows_of_unit(model, u, NULL).count);
@@ -127,12 +130,13 @@ static size_t place_workspace(struct gpt2 *model)
     if (run->gradients != DTYPE_FLOAT32)
         model->room.gradients = take(base, &used, unit, DTYPE_FLOAT32);
     model->d_x = take(base, &used, rows * channels, compute);
-    model->work.narrow = take(base, &used, rows * larger(channels, shape->width), compute);
+    model->work.narrow = take(base, &used, rows * block_narrow_cols(shape), compute);
     size_t head_used =
         used; /* the head's logits lie where blocks have theirs, which is later in backward */
-    size_t wide = rows * larger(shape->hidden, shape->qkv_cols);
+    size_t wide = rows * larger(shape->fc_cols, shape->qkv_cols);
     model->work.wide = take(base, &used, wide, compute);
     size_t scores = context->ops->attention_scratch_bytes(block_attention(shape), compute);
+    model->work.turns = model->turns.ptr;
     model->work.scores = take(base, &used, scores, DTYPE_UINT8);
     model->logits = take(base, &head_used, largest_logits(model), DTYPE_UINT8);
     return larger(used, head_used);
@@ -152,6 +156,15 @@ struct gpt2_memory gpt2_place(struct gpt2 *model, int batch, int t)
     };
 }
 
+/* Angles of all positions that a pass may have. */
+static size_t turns_bytes(const struct gpt2 *model)
+{
+    const struct gpt2_config *config = &model->params->config;
+    size_t head_cols = (size_t)(config->channels / config->heads);
+    if (!architecture_table(config->architecture)->turns) return 0;
+    return (size_t)model->run.t * head_cols * sizeof(float);
+}
+
 /* How operations are called; where is told when the memory is there. */
 static struct ops_context context_of(const struct gpt2_run *run, struct device *device)
 {
@@ -164,7 +177,9 @@ struct gpt2_memory gpt2_memory(
     const struct params *params, const struct gpt2_run *run, struct device *device)
 {
     struct gpt2 model = {.params = params, .run = *run, .context = context_of(run, device)};
-    return gpt2_place(&model, run->batch, run->t);
+    struct gpt2_memory memory = gpt2_place(&model, run->batch, run->t);
+    memory.workspace += turns_bytes(&model);
+    return memory;
 }
 
 enum dtype gpt2_activation_dtype(const struct gpt2_run *run, struct device *device)
@@ -221,6 +236,21 @@ static enum status open_loss(struct gpt2 *model)
     return STATUS_OK;
 }
 
+/* Made on the host, and brought to where blocks read it. */
+static enum status open_turns(struct gpt2 *model)
+{
+    size_t bytes = turns_bytes(model);
+    if (bytes == 0) return STATUS_OK;
+    TRY(memory_alloc(&model->turns, bytes, MEMORY_WORKSPACE, model->device));
+    float *turns = malloc(bytes);
+    if (turns == NULL) return FAIL(STATUS_SYSTEM, "no memory for %zu bytes of angles", bytes);
+    architecture_turns(turns, (size_t)model->run.t, &model->params->config);
+    model->context.ops->copy(model->turns.ptr, turns, bytes, &model->context);
+    enum status status = gpt2_synchronize(model);
+    free(turns);
+    return status;
+}
+
 enum status gpt2_open(struct gpt2 **model, const struct params *params,
     const struct model_hooks *hooks, const struct gpt2_run *run, struct device *device)
 {
@@ -246,6 +276,7 @@ enum status gpt2_open(struct gpt2 **model, const struct params *params,
     if (run->stream != NULL) TRY_GOTO(open_loss(made));
     gpt2_place(made, run->batch, run->t);
     TRY_GOTO(made->context.ops->open(&made->context));
+    TRY_GOTO(open_turns(made));
     *model = made;
     return STATUS_OK;
 fail:
@@ -264,5 +295,6 @@ void gpt2_close(struct gpt2 *model)
     memory_free(&model->activations, MEMORY_ACTIVATIONS, model->device);
     memory_free(&model->checkpoints, MEMORY_CHECKPOINTS, model->device);
     memory_free(&model->workspace, MEMORY_WORKSPACE, model->device);
+    memory_free(&model->turns, MEMORY_WORKSPACE, model->device);
     free(model);
 }

@@ -21,6 +21,15 @@ static const struct {
     {"gpt2-350m", {.max_t = 1024, .vocab = 50257, .layers = 24, .heads = 16, .channels = 1024}},
     {"gpt2-774m", {.max_t = 1024, .vocab = 50257, .layers = 36, .heads = 20, .channels = 1280}},
     {"gpt2-1558m", {.max_t = 1024, .vocab = 50257, .layers = 48, .heads = 25, .channels = 1600}},
+    {"llama-nano",
+        {ARCHITECTURE_LLAMA, .max_t = 128, .vocab = 256, .layers = 4, .heads = 8, .channels = 128,
+            .kv_heads = 4, .hidden = 384}},
+    {"llama-mini",
+        {ARCHITECTURE_LLAMA, .max_t = 256, .vocab = 256, .layers = 6, .heads = 8, .channels = 384,
+            .kv_heads = 4, .hidden = 1024}},
+    {"llama-1b",
+        {ARCHITECTURE_LLAMA, .max_t = 8192, .vocab = 128256, .layers = 16, .heads = 32,
+            .channels = 2048, .kv_heads = 8, .hidden = 8192, .rotary_base = 500000}},
 };
 #define PRESET_COUNT (sizeof presets / sizeof *presets)
 
@@ -46,6 +55,16 @@ enum status gpt2_preset(struct gpt2_config *config, const char *name)
         snprintf(names + used, sizeof names - used, "%s%s", i == 0 ? "" : ", ", presets[i].name);
     }
     return FAIL(STATUS_INVALID, "model is \"%s\"; expected one of: %s", name, names);
+}
+
+void gpt2_shape(char text[GPT2_SHAPE_BYTES], const struct gpt2_config *config)
+{
+    char kv[16] = "", hidden[16] = "";
+    if (gpt2_kv_heads(config) != config->heads) snprintf(kv, sizeof kv, " KV%d", config->kv_heads);
+    if (gpt2_hidden(config) != 4 * (int64_t)config->channels)
+        snprintf(hidden, sizeof hidden, " H%d", config->hidden);
+    snprintf(text, GPT2_SHAPE_BYTES, "L%d NH%d%s C%d%s V%d, T up to %d", config->layers, config->heads, kv,
+        config->channels, hidden, config->vocab, config->max_t);
 }
 
 static enum status check_heads(const struct gpt2_config *config)

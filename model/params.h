@@ -96,11 +96,20 @@ double gpt2_block_elements(const struct gpt2_config *config);
  *   gpt2-350m     L24 NH16 C1024                354,823,168
  *   gpt2-774m     L36 NH20 C1280                774,030,080
  *   gpt2-1558m    L48 NH25 C1600              1,557,611,200
+ *
+ *   llama-nano    L4  NH8  KV4 C128  H384  V256    T128         820,352
+ *   llama-mini    L6  NH8  KV4 C384  H1024 V256    T256       9,835,392
+ *   llama-1b      L16 NH32 KV8 C2048 H8192 V128256 T8192  1,235,814,400   Llama 3.2's shapes
  */
 MUST_CHECK enum status gpt2_preset(struct gpt2_config *config, const char *name);
 
 /* Name number `index` of this list, from 0 on; NULL after the last. */
 const char *gpt2_preset_name(size_t index);
+
+/* A model's shape as people write it, "L4 NH8 KV4 C128 H384 V256, T up to 128"; KV and H only where they are
+ * not NH and 4C. */
+#define GPT2_SHAPE_BYTES 128
+void gpt2_shape(char text[GPT2_SHAPE_BYTES], const struct gpt2_config *config);
 
 /* errors: INVALID naming the field, the value and what is expected (all positive, where 0 has no meaning;
  * C % NH = 0; NH % KV = 0; with rotary positions C / NH even). */

@@ -1,5 +1,6 @@
-/* The whole model against PyTorch in float64 (golden/make_gpt2_golden.py): loss within 1e-6, logits
- * and every gradient tensor within 1e-5, for several cuts of the vocabulary. Then what gpt2.h says
+/* The whole model, GPT-2's and Llama's, against PyTorch in float64 (golden/make_…_golden.py): loss
+ * within 1e-6, logits and every gradient tensor within 1e-5, for several cuts of the vocabulary and
+ * with blocks computed again. Then what gpt2.h says
  * of bad tokens, ignored targets, accumulation and short sequences.
  * ctest: timeout=60
  */
@@ -26,32 +27,47 @@ static void *read_array(FILE *file, size_t count, size_t bytes)
 {
     void *array = calloc(count, bytes);
     if (array == NULL || fread(array, bytes, count, file) != count) {
-        fprintf(stderr, "gpt2_golden.bin ends early\n");
+        fprintf(stderr, "the golden file ends early\n");
         exit(1);
     }
     return array;
 }
 
-static struct golden golden_read(void)
+/* Version 2 is Llama's, and tells three numbers more. */
+static struct golden golden_header(FILE *file)
 {
-    const char *source = getenv("RINGZERO_SOURCE");
-    char path[4096];
-    snprintf(path, sizeof path, "%s/tests/golden/gpt2_golden.bin", source != NULL ? source : ".");
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        fprintf(stderr, "%s cannot be opened; run from the source folder or set RINGZERO_SOURCE\n",
-            path);
-        exit(1);
-    }
     int32_t *header = read_array(file, 10, 4);
-    CHECK(header[0] == 0x325A5247 && header[1] == 1);
+    CHECK(header[0] == 0x325A5247 && (header[1] == 1 || header[1] == 2));
     struct golden golden = {.batch = header[7], .t = header[8], .valid = (size_t)header[9]};
     golden.config = (struct gpt2_config){.max_t = header[2],
         .vocab = header[3],
         .layers = header[4],
         .heads = header[5],
         .channels = header[6]};
+    if (header[1] == 2) {
+        int32_t *more = read_array(file, 3, 4);
+        golden.config.architecture = ARCHITECTURE_LLAMA;
+        golden.config.kv_heads = more[0];
+        golden.config.hidden = more[1];
+        golden.config.rotary_base = more[2];
+        free(more);
+    }
     free(header);
+    return golden;
+}
+
+static struct golden golden_read(const char *name)
+{
+    const char *source = getenv("RINGZERO_SOURCE");
+    char path[4096];
+    snprintf(path, sizeof path, "%s/tests/golden/%s", source != NULL ? source : ".", name);
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        fprintf(stderr, "%s cannot be opened; run from the source folder or set RINGZERO_SOURCE\n",
+            path);
+        exit(1);
+    }
+    struct golden golden = golden_header(file);
     size_t rows = (size_t)golden.batch * (size_t)golden.t;
     golden.tokens = read_array(file, rows, 4);
     golden.targets = read_array(file, rows, 4);
@@ -97,7 +113,7 @@ static void check_gradients(const struct model_host *host, const struct golden *
 }
 
 /* Forward, logits and backward with units of vocab_block rows; once more to see gradients added up. */
-static void test_golden(const struct golden *golden, int vocab_block)
+static void test_golden(const struct golden *golden, int vocab_block, bool recompute)
 {
     struct gpt2_config config = golden->config;
     config.vocab_block = vocab_block;
@@ -110,6 +126,7 @@ static void test_golden(const struct golden *golden, int vocab_block)
     if (!CHECK_OK(device_open(&device, "host"))) return;
     /* Room for more than is used: the model must not depend on it. */
     struct gpt2_run run = model_host_run(golden->batch + 1, golden->config.max_t);
+    run.recompute = recompute;
     if (!CHECK_OK(gpt2_open(&model, &host.params, &hooks, &run, device))) return;
     for (int round = 1; round <= 2; round++) {
         double loss;
@@ -279,12 +296,16 @@ static void test_open_errors(void)
 
 int main(void)
 {
-    struct golden golden = golden_read();
-    test_golden(&golden, 0);
-    test_golden(&golden, 8);
-    test_golden(&golden, 5);
-    test_golden(&golden, 1);
-    golden_free(&golden);
+    const char *const files[] = {"gpt2_golden.bin", "llama_golden.bin"};
+    for (int i = 0; i < 2; i++) {
+        struct golden golden = golden_read(files[i]);
+        CHECK(golden.config.architecture == (i == 0 ? ARCHITECTURE_GPT2 : ARCHITECTURE_LLAMA));
+        test_golden(&golden, 0, false);
+        test_golden(&golden, 8, true);
+        test_golden(&golden, 5, false);
+        test_golden(&golden, 1, false);
+        golden_free(&golden);
+    }
     test_bad_ids();
     test_all_ignored();
     test_unused_positions();

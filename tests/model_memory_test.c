@@ -123,6 +123,10 @@ static void test_accounts(void)
             .heads = 1,
             .channels = 2}, /* positions are the largest unit */
         {.max_t = 4, .vocab = 900, .layers = 2, .heads = 1, .channels = 3, .vocab_block = 900},
+        {ARCHITECTURE_LLAMA, .max_t = 13, .vocab = 101, .layers = 2, .heads = 6, .channels = 36,
+            .kv_heads = 2, .hidden = 41},
+        {ARCHITECTURE_LLAMA, .max_t = 8, .vocab = 10, .layers = 1, .heads = 1, .channels = 6,
+            .hidden = 5, .vocab_block = 3},
     };
     const enum dtype dtypes[] = {DTYPE_FLOAT32, DTYPE_BFLOAT16, DTYPE_FLOAT16};
     for (size_t c = 0; c < sizeof configs / sizeof *configs; c++)

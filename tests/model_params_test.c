@@ -68,6 +68,9 @@ static void test_presets(void)
         {"gpt2-350m", 354823168, 5 + 1 + 24 + 1},
         {"gpt2-774m", 774030080, 4 + 1 + 36 + 1},
         {"gpt2-1558m", 1557611200, 3 + 1 + 48 + 1},
+        {"llama-nano", 820352, 1 + 1 + 4 + 1},
+        {"llama-mini", 9835392, 1 + 1 + 6 + 1},
+        {"llama-1b", 1235814400, 5 + 1 + 16 + 1},
     };
     const size_t count = sizeof expected / sizeof *expected;
     for (size_t i = 0; i < count; i++) {

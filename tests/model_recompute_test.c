@@ -15,10 +15,19 @@ enum { BATCH = 2, T = 5, C = 12, X_COUNT = BATCH * T * C, MOST_LAYERS = 4, VOCAB
 static const int32_t tokens[BATCH * T] = {1, 2, 3, 4, 5, 9, 8, 7, 6, 0};
 static const int32_t targets[BATCH * T] = {2, 3, -1, 5, 9, 8, 7, 6, 0, 1};
 
-static struct gpt2_config config_of(int layers)
+/* Either architecture; heads of Llama share keys and values. */
+static struct gpt2_config config_of(enum architecture architecture, int layers)
 {
-    return (struct gpt2_config){
-        .max_t = 6, .vocab = VOCAB, .layers = layers, .heads = 3, .channels = C, .vocab_block = 4};
+    bool llama = architecture == ARCHITECTURE_LLAMA;
+    return (struct gpt2_config){.architecture = architecture,
+        .max_t = 6,
+        .vocab = VOCAB,
+        .layers = layers,
+        .heads = llama ? 6 : 3,
+        .channels = C,
+        .vocab_block = 4,
+        .kv_heads = llama ? 2 : 0,
+        .hidden = llama ? 20 : 0};
 }
 
 /* Carries the inputs of blocks away, and spoils a buffer as soon as it is the model's again. */
@@ -100,9 +109,9 @@ static void check_same(const struct model_host *found, const struct outcome *out
     CHECK(memcmp(found->gradients, kept->gradients, kept->params.elements * sizeof(float)) == 0);
 }
 
-static void test_same_bits(int layers)
+static void test_same_bits(enum architecture architecture, int layers)
 {
-    struct gpt2_config config = config_of(layers);
+    struct gpt2_config config = config_of(architecture, layers);
     struct model_host kept = model_host_make(&config, 5), again = model_host_make(&config, 5),
                       carried = model_host_make(&config, 5);
     struct model_hooks kept_hooks = model_host_hooks(&kept), again_hooks = model_host_hooks(&again);
@@ -133,6 +142,9 @@ static void test_same_bits(int layers)
 
 int main(void)
 {
-    for (int layers = 1; layers <= MOST_LAYERS; layers++) test_same_bits(layers);
+    for (int layers = 1; layers <= MOST_LAYERS; layers++) {
+        test_same_bits(ARCHITECTURE_GPT2, layers);
+        test_same_bits(ARCHITECTURE_LLAMA, layers);
+    }
     return test_result();
 }

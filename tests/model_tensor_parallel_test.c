@@ -1,6 +1,7 @@
 /* Ranks, as threads, that each hold a slice of every matrix (params_make_part) and the hooks sum and max:
  * loss and gradients are those of one rank that holds everything, and so are logits. The slices are uneven:
- * of 2 ranks, 1 and 2 heads, 1 and 2 rows of a unit; of 3, units of 2 rows, of which one rank has none. With
+ * of 2 ranks, 1 and 2 heads, 1 and 2 rows of a unit; of 3, units of 2 rows, of which one rank has none. Heads of
+ * Llama's queries are cut in pairs, with the keys and values that they share. With
  * blocks computed again in backward the bits are the same, and each block has one sum more.
  * ctest: timeout=60
  */
@@ -170,18 +171,23 @@ static struct rank *run_ranks(const struct model_host *whole, int count, bool re
     return ranks;
 }
 
-static void test_ranks(int count, int vocab_block)
+static void test_ranks(enum architecture architecture, int count, int vocab_block)
 {
-    const struct gpt2_config config = {.max_t = 6,
+    bool llama = architecture == ARCHITECTURE_LLAMA;
+    const struct gpt2_config config = {.architecture = architecture,
+        .max_t = 6,
         .vocab = VOCAB,
         .layers = 2,
-        .heads = HEADS,
+        .heads = llama ? 2 * HEADS : HEADS,
         .channels = C,
-        .vocab_block = vocab_block};
+        .vocab_block = vocab_block,
+        .kv_heads = HEADS,
+        .hidden = llama ? 22 : 0};
     struct model_host whole = model_host_make(&config, 5);
     CHECK(whole.params.unit_count <= MOST_UNITS);
     for (size_t i = 0; i < whole.params.elements; i++)
-        whole.weights[i] *= 10.0f; /* far from uniform predictions */
+        whole.weights[i] *=
+            llama ? 5.0f : 10.0f; /* far from uniform predictions; SwiGLU multiplies */
     struct model_hooks hooks = model_host_hooks(&whole);
     double loss;
     float logits[VOCAB];
@@ -221,8 +227,10 @@ static void test_hooks_missing(void)
 
 int main(void)
 {
-    test_ranks(2, 4);
-    test_ranks(3, 2);
+    test_ranks(ARCHITECTURE_GPT2, 2, 4);
+    test_ranks(ARCHITECTURE_GPT2, 3, 2);
+    test_ranks(ARCHITECTURE_LLAMA, 2, 4);
+    test_ranks(ARCHITECTURE_LLAMA, 3, 2);
     test_hooks_missing();
     return test_result();
 }
