@@ -11,6 +11,8 @@ enum key {
     KEY_MODEL = 0x200,
     KEY_LAYERS,
     KEY_HEADS,
+    KEY_KV_HEADS,
+    KEY_HIDDEN,
     KEY_CHANNELS,
     KEY_VOCAB,
     KEY_POSITIONS,
@@ -39,6 +41,8 @@ static error_t parse_model(int key, char *text, struct plan_options *plan)
     case KEY_MODEL: plan->model = text; return 0;
     case KEY_LAYERS: plan->layers = options_count(text, "--layers", common); return 0;
     case KEY_HEADS: plan->heads = options_count(text, "--heads", common); return 0;
+    case KEY_KV_HEADS: plan->kv_heads = options_count(text, "--kv-heads", common); return 0;
+    case KEY_HIDDEN: plan->hidden = options_count(text, "--hidden", common); return 0;
     case KEY_CHANNELS: plan->channels = options_count(text, "--channels", common); return 0;
     case KEY_VOCAB: plan->vocab = options_count(text, "--vocab", common); return 0;
     case KEY_POSITIONS: plan->max_t = options_count(text, "--positions", common); return 0;
@@ -118,7 +122,9 @@ static const struct argp_option own_options[] = {
     {"model", KEY_MODEL, "NAME", 0, "one of", 2}, /* the names: see help_filter() */
     {"layers", KEY_LAYERS, "N", 0, "blocks, instead of the preset's number", 2},
     {"heads", KEY_HEADS, "N", 0, "of attention, the same; divides the channels", 2},
+    {"kv-heads", KEY_KV_HEADS, "N", 0, "of keys and values, the same; divides the heads", 2},
     {"channels", KEY_CHANNELS, "N", 0, "width, the same", 2},
+    {"hidden", KEY_HIDDEN, "N", 0, "width between the two feed-forward layers, the same", 2},
     {"vocab", KEY_VOCAB, "N", 0, "ids, the same", 2},
     {"positions", KEY_POSITIONS, "N", 0, "the longest sequence, the same", 2},
     {"batch", KEY_BATCH, "N", 0, "sequences per rank and micro-batch (8)", 3},
@@ -230,6 +236,8 @@ struct plan_options plan_options_parse(int argc, char **argv)
         options_refuse(&plan.common, "--model: %s", status_text());
     override(&train->model.layers, plan.layers);
     override(&train->model.heads, plan.heads);
+    override(&train->model.kv_heads, plan.kv_heads);
+    override(&train->model.hidden, plan.hidden);
     override(&train->model.channels, plan.channels);
     override(&train->model.vocab, plan.vocab);
     override(&train->model.max_t, plan.max_t);

@@ -14,7 +14,7 @@ struct plan_options {
     struct forecast_config config;             /* but for the stage */
     int stage;                                 /* or PLAN_ALL_STAGES */
     const char *model;                         /* preset's name */
-    int layers, heads, channels, vocab, max_t; /* override the preset; 0: not given */
+    int layers, heads, kv_heads, channels, hidden, vocab, max_t; /* override the preset; 0: not given */
     bool gradient_dtype_given, reduce_dtype_given;
     size_t memory_bytes; /* --memory; 0: not given */
     bool paper, fragmentation;

@@ -265,9 +265,10 @@ static void print_run(const struct plan_column *column, const struct plan_option
     const struct train_config *train = &column->config.train;
     const struct gpt2_config *model = &train->model;
     int nranks = column->config.nranks;
-    printf("# model  %s: Ψ = %.2f M parameters, L%d NH%d C%d V%d, T up to %d\n", options->model,
-        (double)column->forecast.elements * 1e-6, model->layers, model->heads, model->channels,
-        model->vocab, model->max_t);
+    char shape[GPT2_SHAPE_BYTES];
+    gpt2_shape(shape, model);
+    printf("# model  %s: Ψ = %.2f M parameters, %s\n", options->model,
+        (double)column->forecast.elements * 1e-6, shape);
     printf("# run    N = %d rank%s, sharded over %d; weights %s, gradients %s; activations %s\n",
         nranks, nranks == 1 ? "" : "s", train->shard_group > 0 ? train->shard_group : nranks,
         dtype_name(train->dtype), dtype_name(train->gradient_dtype),
@@ -297,12 +298,14 @@ static void json_run(
     const struct gpt2_config *model = &train->model;
     int nranks = column->config.nranks;
     fprintf(json,
-        "{\"model\":\"%s\",\"layers\":%d,\"heads\":%d,\"channels\":%d,\"vocab\":%d,\"positions\":"
-        "%d,\"ranks\":%d,\"stage\":%d,\"shard_group\":%d,\"dtype\":\"%s\",\"gradient_dtype\":\"%"
+        "{\"model\":\"%s\",\"architecture\":\"%s\",\"layers\":%d,\"heads\":%d,\"kv_heads\":%d,"
+        "\"channels\":%d,\"hidden\":%lld,\"vocab\":%d,\"positions\":%d,\"ranks\":%d,\"stage\":%d,\"shard_group\":%d,\"dtype\":\"%s\",\"gradient_dtype\":\"%"
         "s\","
         "\"batch\":%d,\"seq\":%d,\"accumulate\":%d,\"checkpoint_activations\":\"%s\","
         "\"offload\":\"%s\"",
-        options->model, model->layers, model->heads, model->channels, model->vocab, model->max_t,
+        options->model, architecture_name(model->architecture), model->layers, model->heads,
+        gpt2_kv_heads(model), model->channels, (long long)gpt2_hidden(model), model->vocab,
+        model->max_t,
         nranks, column->stage, train->shard_group > 0 ? train->shard_group : nranks,
         dtype_name(train->dtype), dtype_name(train->gradient_dtype), train->batch,
         train->seq > 0 ? train->seq : model->max_t, train->accumulate,

@@ -16,6 +16,8 @@ enum key {
     KEY_MODEL,
     KEY_LAYERS,
     KEY_HEADS,
+    KEY_KV_HEADS,
+    KEY_HIDDEN,
     KEY_CHANNELS,
     KEY_VOCAB,
     KEY_POSITIONS,
@@ -83,6 +85,8 @@ static error_t parse_model(int key, char *text, struct train_options *train)
     case KEY_MODEL: train->model = text; return 0;
     case KEY_LAYERS: train->layers = options_count(text, "--layers", common); return 0;
     case KEY_HEADS: train->heads = options_count(text, "--heads", common); return 0;
+    case KEY_KV_HEADS: train->kv_heads = options_count(text, "--kv-heads", common); return 0;
+    case KEY_HIDDEN: train->hidden = options_count(text, "--hidden", common); return 0;
     case KEY_CHANNELS: train->channels = options_count(text, "--channels", common); return 0;
     case KEY_VOCAB: train->vocab = options_count(text, "--vocab", common); return 0;
     case KEY_POSITIONS: train->max_t = options_count(text, "--positions", common); return 0;
@@ -227,7 +231,9 @@ static const struct argp_option options[] = {
     {"model", KEY_MODEL, "NAME", 0, "one of", 2}, /* the names: see help_filter() */
     {"layers", KEY_LAYERS, "N", 0, "blocks, instead of the preset's number", 2},
     {"heads", KEY_HEADS, "N", 0, "of attention, the same; divides the channels", 2},
+    {"kv-heads", KEY_KV_HEADS, "N", 0, "of keys and values, the same; divides the heads", 2},
     {"channels", KEY_CHANNELS, "N", 0, "width, the same", 2},
+    {"hidden", KEY_HIDDEN, "N", 0, "width between the two feed-forward layers, the same", 2},
     {"vocab", KEY_VOCAB, "N", 0, "ids, the same; text needs 256 and gets no more", 2},
     {"positions", KEY_POSITIONS, "N", 0, "the longest sequence, the same", 2},
     {"steps", KEY_STEPS, "N", 0, "of the whole run (1000); shapes the learning rate", 3},
@@ -235,7 +241,7 @@ static const struct argp_option options[] = {
     {"batch", KEY_BATCH, "N", 0, "sequences per rank (8)", 3},
     {"seq", KEY_SEQ, "N", 0, "tokens per sequence (as many as the model has positions)", 3},
     {"accumulate", KEY_ACCUMULATE, "N", 0, "batches per step and rank (1)", 3},
-    {"lr", KEY_LR, "X", 0, "highest learning rate (nano 6e-3, others 6e-4)", 4},
+    {"lr", KEY_LR, "X", 0, "highest learning rate (nano and llama-nano 6e-3, others 6e-4)", 4},
     {"warmup", KEY_WARMUP, "N", 0, "steps until it is reached (100)", 4},
     {"final", KEY_FINAL, "X", 0, "fraction of it at the last step (0.1)", 4},
     {"clip", KEY_CLIP, "X", 0, "largest gradient norm (1); 0: not clipped", 4},
@@ -359,13 +365,15 @@ struct train_options train_options_parse(int argc, char **argv)
         options_refuse(&train.common, "--model: %s", status_text());
     override(&config->model.layers, train.layers);
     override(&config->model.heads, train.heads);
+    override(&config->model.kv_heads, train.kv_heads);
+    override(&config->model.hidden, train.hidden);
     override(&config->model.channels, train.channels);
     override(&config->model.vocab, train.vocab);
     override(&config->model.max_t, train.max_t);
     if (!train.gradient_dtype_given) config->gradient_dtype = config->dtype;
     if (!train.reduce_dtype_given) config->reduce_dtype = config->gradient_dtype;
     config->step_ledger = train.common.json != NULL;
-    if (!train.lr_given && strcmp(train.model, "nano") != 0) config->lr = WIDE_MODEL_LR;
+    if (!train.lr_given && strstr(train.model, "nano") == NULL) config->lr = WIDE_MODEL_LR;
     config->seed = train.common.seed;
     if (config->data == NULL)
         options_refuse(

@@ -10,7 +10,7 @@ struct train_options {
     struct options common;
     struct train_config config;
     const char *model;                         /* preset's name */
-    int layers, heads, channels, vocab, max_t; /* override the preset; 0: not given */
+    int layers, heads, kv_heads, channels, hidden, vocab, max_t; /* override the preset; 0: not given */
     bool lr_given, gradient_dtype_given, reduce_dtype_given;
     bool shrinks; /* --on-death shrink */
     const char *plot, *report, *main_log; /* files to write; NULL: none */

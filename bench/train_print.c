@@ -63,16 +63,16 @@ static void print_dtypes(const struct train_printer *printer)
 static void print_start(void *context, const struct train_start *start)
 {
     struct train_printer *printer = context;
-    const struct gpt2_config *model = &start->params->config;
     printer->first_step = start->first_step;
     printer->last_step = start->last_step;
     printer->start_ns = clock_ns();
     printer->scales = printer->options->config.gradient_dtype == DTYPE_FLOAT16;
     if (printer->job->rank != 0) return;
     history_start(printer->history, start);
-    printf("# model  %s: %.2f M parameters, L%d NH%d C%d V%d, T up to %d\n",
-        printer->options->model, (double)start->params->elements * 1e-6, model->layers,
-        model->heads, model->channels, model->vocab, model->max_t);
+    char shape[GPT2_SHAPE_BYTES];
+    gpt2_shape(shape, &start->params->config);
+    printf("# model  %s: %.2f M parameters, %s\n", printer->options->model,
+        (double)start->params->elements * 1e-6, shape);
     printf("# data   %" PRIu64 " tokens to train on, %" PRIu64 " held out, %s\n",
         start->train_tokens, start->validation_tokens,
         start->text ? "bytes of text" : "token shards");

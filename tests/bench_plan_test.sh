@@ -114,4 +114,10 @@ refused "--json" plan --json "$work/none/file"
 says "--memory" "--paper" "Examples:" gpt2-1558m -- plan --help
 says "plan" -- --help
 
+# ---- Llama ----
+says "llama-1b: Ψ = 1235.81 M parameters, L16 NH32 KV8 C2048 V128256, T up to 8192" -- plan --model llama-1b --ranks 64 --stage 3 \
+    --batch 1 --checkpoint-activations full
+says "L2 NH4 KV2 C32 H48 V256" -- plan --model llama-nano --layers 2 --heads 4 --kv-heads 2 --channels 32 --hidden 48
+refused "heads is 4, kv_heads is 3" plan --model llama-nano --heads 4 --kv-heads 3
+
 exit $failed

@@ -113,6 +113,23 @@ expect 0 "resumed after step 5" -- \
 numbers "$dir/first" "$dir/rest" >"$dir/parts"
 cmp -s "$dir/parts" "$dir/once" || { fail "a resumed run differs from an uninterrupted one"; diff "$dir/parts" "$dir/once"; }
 
+# ---- Llama: the same losses in every stage, recomputed, and resumed; another architecture is another model ----
+llama="--model llama-nano $small --kv-heads 1 --hidden 24"
+expect 0 "llama-nano: 0.01 M parameters, L1 NH2 KV1 C16 H24 V256" "# sample: 30 tokens" OK -- \
+    "$program" train --ranks 2 --data "$dir/text" $llama --steps 6 --sample 30 --json "$dir/llama"
+numbers "$dir/llama" >"$dir/once"
+for flags in "--stage 1" "--stage 2 --checkpoint-activations full" "--stage 3"; do
+    expect 0 OK -- "$program" train --ranks 2 --data "$dir/text" $llama --steps 6 $flags --json "$dir/stage"
+    numbers "$dir/stage" | cmp -s - "$dir/once" || fail "Llama with $flags gives other losses"
+done
+expect 0 "checkpoint of step 4" -- \
+    "$program" train --ranks 2 --data "$dir/text" $llama --steps 6 --stop-at 4 --checkpoint "$dir/llamas" --json "$dir/first"
+expect 0 "resumed after step 4" -- \
+    "$program" train --ranks 2 --data "$dir/text" $llama --steps 6 --stage 3 --resume "$dir/llamas" --json "$dir/rest"
+numbers "$dir/first" "$dir/rest" | cmp -s - "$dir/once" || fail "a resumed Llama differs from an uninterrupted one"
+expect 1 "model.architecture is llama, this run's is gpt2" -- \
+    "$program" train --ranks 2 --data "$dir/text" $small --kv-heads 1 --hidden 24 --steps 6 --resume "$dir/llamas"
+
 # ---- T8: bad data files, told by every rank ----
 header 12345 1 1000 >"$dir/magic.bin"; tokens 1000 >>"$dir/magic.bin"
 header 20240520 1 1000 >"$dir/short.bin"; tokens 999 >>"$dir/short.bin"

@@ -96,6 +96,22 @@ static void test_equals_the_ledger(void)
     }
 }
 
+static void test_llama(void)
+{
+    struct train_config config = fixture_config(text_path);
+    config.model.architecture = ARCHITECTURE_LLAMA;
+    config.model.kv_heads = 1;
+    config.model.hidden = 33;
+    for (config.stage = 0; config.stage <= 3; config.stage++) {
+        check_run(&config, 3, "llama");
+        config.dtype = config.gradient_dtype = config.reduce_dtype = DTYPE_BFLOAT16;
+        config.activations = ACTIVATION_INPUT;
+        check_run(&config, 2, "llama, bfloat16, recomputed");
+        config.dtype = config.gradient_dtype = config.reduce_dtype = DTYPE_FLOAT32;
+        config.activations = ACTIVATION_ALL;
+    }
+}
+
 static void test_options(void)
 {
     struct train_config config = fixture_config(text_path);
@@ -322,6 +338,7 @@ int main(void)
     fixture_file(text_path, "text");
     fixture_text(text_path, 30000);
     test_equals_the_ledger();
+    test_llama();
     test_options();
     test_constant_buffers();
     test_stage_2_is_not_above_stage_1();

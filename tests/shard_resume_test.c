@@ -188,6 +188,9 @@ static void edit_to_older(cJSON *root)
     cJSON_DeleteItemFromObject(root, "loss_scale");
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         cJSON_DeleteItemFromObject(cJSON_GetObjectItem(root, "settings"), later[i]);
+    static const char *const of_llama[] = {"architecture", "kv_heads", "hidden", "rotary_base"};
+    for (size_t i = 0; i < sizeof of_llama / sizeof *of_llama; i++)
+        cJSON_DeleteItemFromObject(cJSON_GetObjectItem(root, "model"), of_llama[i]);
 }
 
 static void edit_below_floor(cJSON *root)
