@@ -47,6 +47,9 @@ both 1e-5 --stage 3 --ranks 2 --offload optimizer --accumulate 2 --checkpoint-ac
 both 1e-5 --stage 2 --sample 3 --no-overlap
 both 1e-2 --stage 2 --ranks 2 --dtype bfloat16 --offload optimizer
 both 1e-2 --stage 1 --ranks 2 --dtype float16 --gradient-dtype float32
+llama="--model llama-nano --lr 6e-4 --heads 4 --kv-heads 2 --hidden 48"
+both 1e-5 $llama --stage 3 --ranks 2 --checkpoint-activations full --sample 3
+both 1e-2 $llama --stage 2 --ranks 2 --dtype bfloat16
 
 CUDASIM_ORDER=reverse run "$device" device --stage 3 --ranks 2
 run host host --stage 3 --ranks 2
