@@ -97,6 +97,22 @@ timeout 30 sbatch -W -n 4 -o "$work/out" "$work/batch" >"$work/submitted" 2>&1 |
 says "sbatch" 'rank 2 of 3, started by Slurm'
 [ "$(grep -c 'started by' "$work/out")" = 3 ] || fail "sbatch: the script's own shell counted as a rank" "$work/out"
 
+# The scripts of bench/recipes, on as many nodes as there are.
+recipes=$(realpath "$(dirname "$0")/../bench/recipes")
+export RINGZERO=$ringzero
+submit() { timeout 40 sbatch -W --nodes 1 --ntasks-per-node 2 -o "$work/out" "$@" >"$work/submitted" 2>&1 || fail "$*" "$work/out"; }
+submit "$recipes/bench.sbatch" all_reduce -b 1M -e 1M -n 2
+good "bench.sbatch" "$work/out"
+says "bench.sbatch" '^0: channel 0: 0 ► 1'
+seq 20000 >"$work/text"
+small="--layers 1 --heads 2 --channels 16 --seq 16 --batch 2"
+submit "$recipes/train.sbatch" "$work/text" "$work/run" --steps 6 --stop-at 3 $small
+: >"$work/out"
+submit "$recipes/train.sbatch" "$work/text" "$work/run" --steps 6 $small
+says "train.sbatch" '^# resumed after step 3'
+says "train.sbatch" '^# measured and predicted: OK'
+[ -s "$work/run/run.html" ] && [ "$(cat "$work"/run/main-*.log | grep -c trl)" = 6 ] || fail "train.sbatch: its page and log"
+
 trains "train" srun -n 2 "$ringzero"
 unset RINGZERO_LOG
 death "a rank killed" srun -n 3 "$ringzero" bench
