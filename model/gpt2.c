@@ -10,6 +10,10 @@
  *   backward   [rows R−1 … 0] dn, dwte    [norm] dx
  *              block L−1 … 0: load x, [block] (x′ again,) dx
  *              [positions] dwpe           [rows R−1 … 0] dwte      (gradients only: no weights)
+ *
+ * A part of the model has some of the blocks. Only the first one begins with x₀, and ends backward
+ * with dwpe and dwte; only the last one has norm and loss, and begins backward with them. Between
+ * parts x and dx are handed on.
  */
 #include "model/gpt2.h"
 
@@ -39,20 +43,22 @@ static enum status check_ids(
     return STATUS_OK;
 }
 
-/* The input of a block; of the final norm where layer = L. Carried inputs take turns in two
- * buffers, of which x is the one that the last block writes. */
+/* The input of a block; the output of the last one where layer = end. Carried inputs take turns in
+ * two buffers, of which x is the one that the last block writes. */
 static void *block_input(const struct gpt2 *model, int layer)
 {
-    int layers = model->params->config.layers;
+    const struct gpt2_span *span = &model->span;
     size_t elements = model->shape.rows * model->shape.channels;
-    if (layer == layers) return model->x;
-    if (gpt2_inputs_are_carried(model)) return (layers - layer) % 2 == 0 ? model->x : model->inputs;
-    return ops_at(model->inputs, (size_t)layer * elements, &model->context);
+    if (layer == span->end) return model->x;
+    if (gpt2_inputs_are_carried(model))
+        return (span->end - layer) % 2 == 0 ? model->x : model->inputs;
+    return ops_at(model->inputs, (size_t)(layer - span->begin) * elements, &model->context);
 }
 
 static struct block_activations activations_of(const struct gpt2 *model, int layer)
 {
-    return block_activations_at((char *)model->blocks + (size_t)layer * model->block_stride,
+    return block_activations_at(
+        (char *)model->blocks + (size_t)(layer - model->span.begin) * model->block_stride,
         block_input(model, layer), &model->shape, model->context.compute);
 }
 
@@ -112,7 +118,7 @@ static enum status blocks_forward(struct gpt2 *model)
     const struct model_hooks *hooks = &model->hooks;
     const struct ops_context *context = &model->context;
     size_t elements = block_tensor_elements(&model->shape);
-    for (int layer = 0; layer < model->params->config.layers; layer++) {
+    for (int layer = model->span.begin; layer < model->span.end; layer++) {
         struct block_activations acts = activations_of(model, layer);
         struct unit unit;
         int number = model->params->first_block_unit + layer;
@@ -181,32 +187,50 @@ static enum status loss_forward(struct gpt2 *model)
     return STATUS_OK;
 }
 
-enum status gpt2_forward(double *loss, size_t *valid, const int32_t *tokens, const int32_t *targets,
-    int batch, int t, struct gpt2 *model)
+/* A pass's place becomes the one in hand. */
+static void take_pass(const struct gpt2_pass *pass, struct gpt2 *model)
 {
-    assert(batch >= 1 && batch <= model->run.batch && t >= 1 && t <= model->run.t);
-    int vocab = model->params->config.vocab;
-    TRY(check_ids("token", tokens, batch, t, vocab, false));
-    if (targets != NULL) TRY(check_ids("target", targets, batch, t, vocab, true));
-    struct gpt2_memory needed = gpt2_place(model, batch, t);
+    assert(pass->batch >= 1 && pass->batch <= model->run.batch);
+    assert(pass->t >= 1 && pass->t <= model->run.t);
+    assert(pass->slot >= 0 && pass->slot < gpt2_passes(model));
+    struct gpt2_memory needed = gpt2_place(model, pass->batch, pass->t, pass->slot);
     assert(needed.activations <= model->activations.bytes);
     assert(needed.checkpoints <= model->checkpoints.bytes);
     assert(needed.workspace <= model->workspace.bytes);
     (void)needed;
-    size_t rows = model->shape.rows, counted = 0;
-    for (size_t r = 0; r < rows && targets != NULL; r++)
-        counted += targets[r] != GPT2_IGNORED_TARGET;
+}
+
+enum status gpt2_forward_pass(const struct gpt2_pass *pass, struct gpt2 *model)
+{
+    const struct gpt2_span *span = &model->span;
+    int vocab = model->params->config.vocab;
+    const int32_t *tokens = span->first ? pass->tokens : NULL;
+    const int32_t *targets = span->last ? pass->targets : NULL;
+    if (span->first) TRY(check_ids("token", tokens, pass->batch, pass->t, vocab, false));
+    if (targets != NULL) TRY(check_ids("target", targets, pass->batch, pass->t, vocab, true));
+    take_pass(pass, model);
     *model->loss = NAN; /* stays so where the stream fails */
     model->tokens = place_ids(model->ids, tokens, model);
-    model->targets = place_ids(model->ids + rows, targets, model);
-    TRY(embed(model));
+    model->targets = place_ids(model->ids + model->shape.rows, targets, model);
+    model->ids_of[pass->slot] = (struct gpt2_ids){model->tokens, model->targets};
+    if (span->first) TRY(embed(model));
     TRY(blocks_forward(model));
-    TRY(final_norm_forward(model));
+    if (span->last) TRY(final_norm_forward(model));
     if (targets == NULL) return STATUS_OK;
     TRY(loss_forward(model));
-    if (model->loss_there != NULL)
-        TRY(event_record(model->loss_there, model->run.stream, model->device));
-    *valid = counted;
+    if (model->loss_there == NULL) return STATUS_OK;
+    return event_record(model->loss_there, model->run.stream, model->device);
+}
+
+enum status gpt2_forward(double *loss, size_t *valid, const int32_t *tokens, const int32_t *targets,
+    int batch, int t, struct gpt2 *model)
+{
+    const struct gpt2_pass pass = {0, tokens, targets, batch, t};
+    assert(model->span.first && model->span.last);
+    TRY(gpt2_forward_pass(&pass, model));
+    if (targets == NULL) return STATUS_OK;
+    *valid = 0;
+    for (size_t r = 0; r < model->shape.rows; r++) *valid += targets[r] != GPT2_IGNORED_TARGET;
     if (loss == NULL) return STATUS_OK;
     TRY(gpt2_synchronize(model));
     return gpt2_loss(loss, model);
@@ -261,7 +285,7 @@ static enum status blocks_backward(struct gpt2 *model)
     const struct model_hooks *hooks = &model->hooks;
     const struct ops_context *context = &model->context;
     size_t elements = block_tensor_elements(&model->shape);
-    for (int layer = model->params->config.layers; layer-- > 0;) {
+    for (int layer = model->span.end; layer-- > model->span.begin;) {
         struct block_activations acts = activations_of(model, layer);
         struct unit unit;
         int number = model->params->first_block_unit + layer;
@@ -306,13 +330,45 @@ static enum status embed_backward(struct gpt2 *model)
     return STATUS_OK;
 }
 
+enum status gpt2_backward_pass(float scale, const struct gpt2_pass *pass, struct gpt2 *model)
+{
+    const struct gpt2_span *span = &model->span;
+    take_pass(pass, model);
+    if (span->last) {
+        assert(model->targets != NULL); /* a forward with targets came before */
+        TRY(loss_backward(model, scale));
+        TRY(final_norm_backward(model));
+    }
+    TRY(blocks_backward(model));
+    return span->first ? embed_backward(model) : STATUS_OK;
+}
+
 enum status gpt2_backward(float scale, struct gpt2 *model)
 {
-    assert(model->targets != NULL); /* a forward with targets came before */
-    TRY(loss_backward(model, scale));
-    TRY(final_norm_backward(model));
-    TRY(blocks_backward(model));
-    return embed_backward(model);
+    const struct gpt2_pass pass = {.batch = (int)model->shape.batch, .t = (int)model->shape.t};
+    assert(model->span.first && model->span.last);
+    return gpt2_backward_pass(scale, &pass, model);
+}
+
+/* ---- what goes from part to part ---- */
+
+struct span gpt2_input(const struct gpt2_pass *pass, struct gpt2 *model)
+{
+    assert(!model->span.first);
+    take_pass(pass, model);
+    return rows_span(block_input(model, model->span.begin), model);
+}
+
+struct span gpt2_output(const struct gpt2_pass *pass, struct gpt2 *model)
+{
+    take_pass(pass, model);
+    return rows_span(model->x, model);
+}
+
+struct span gpt2_gradient(const struct gpt2_pass *pass, struct gpt2 *model)
+{
+    take_pass(pass, model);
+    return rows_span(model->d_x, model);
 }
 
 /* ---- sampling ---- */
@@ -321,8 +377,8 @@ enum status gpt2_logits(float *logits, int b, int t, struct gpt2 *model)
 {
     const struct ops_context *context = &model->context;
     const struct block_shape *shape = &model->shape;
-    assert(model->tokens != NULL && b >= 0 && (size_t)b < shape->batch && t >= 0 &&
-           (size_t)t < shape->t);
+    assert(
+        model->span.last && b >= 0 && (size_t)b < shape->batch && t >= 0 && (size_t)t < shape->t);
     size_t row = (size_t)b * shape->t + (size_t)t, channels = shape->channels;
     const void *x = ops_at(model->norm, row * channels, context);
     size_t vocab = (size_t)model->params->config.vocab;

@@ -49,6 +49,7 @@ struct gpt2_run {
      * return when they have queued, unless they say otherwise, and a failure of an operation is
      * stream_synchronize()'s to report. NULL on the host, where all is done on return. */
     struct stream *stream;
+    int passes; /* forwards that may wait for their backward: gpt2_pass. 0: 1 */
 };
 
 /* Bytes that gpt2_open() holds, by memory tag, of this part of the model. With recompute, carried
@@ -91,9 +92,39 @@ MUST_CHECK enum status gpt2_loss(double *loss, struct gpt2 *model);
  * forward must still be there. */
 MUST_CHECK enum status gpt2_backward(float scale, struct gpt2 *model);
 
+/* ---- a part of the model, several passes in flight ----
+ *
+ * params->part may be one of several parts, one after another: x goes from one to the next, and its
+ * gradient back. The whole model is both the first and the last. A pass is a micro-batch's way
+ * through a part; `passes` of them may wait for their backward, each in a slot of its own. */
+struct gpt2_pass {
+    int slot;               /* 0 … passes − 1 */
+    const int32_t *tokens;  /* of gpt2_forward(): looked at by the first part */
+    const int32_t *targets; /* by the last one; NULL: no loss is computed */
+    int batch, t;           /* the same of all passes that wait at once */
+};
+
+/* The forward of a part. input: on all but the first part, gpt2_input() is filled before. output:
+ * gpt2_output(), and on the last part gpt2_loss(). Waits for nothing.
+ * errors: as gpt2_forward(). */
+MUST_CHECK enum status gpt2_forward_pass(const struct gpt2_pass *pass, struct gpt2 *model);
+
+/* The backward of a pass: adds scale · d loss / d parameter to the gradients that hooks lend. On all
+ * but the last part, gpt2_gradient() is filled before with the gradient of the pass's output; on all
+ * but the first part it has that of the pass's input afterwards. The slot is free then. */
+MUST_CHECK enum status gpt2_backward_pass(
+    float scale, const struct gpt2_pass *pass, struct gpt2 *model);
+
+/* Where these are: B·T·C elements that the device computes in, on the device. The input is the pass's
+ * own from here to its backward; where hooks carry activations away, until its forward. The output
+ * is good until the next forward begins; the gradient until the next backward. */
+struct span gpt2_input(const struct gpt2_pass *pass, struct gpt2 *model);
+struct span gpt2_output(const struct gpt2_pass *pass, struct gpt2 *model);
+struct span gpt2_gradient(const struct gpt2_pass *pass, struct gpt2 *model);
+
 /* logits (V), on the host, of position t (0 ≤ t < T of the last forward, with targets or without)
- * of sequence b, for sampling. Enters the embedding's units for FORWARD, so all ranks that share
- * weights call it alike. Waits for the stream. */
+ * of sequence b, for sampling; on the last part. Enters the embedding's units for FORWARD, so all
+ * ranks that share weights call it alike. Waits for the stream. */
 MUST_CHECK enum status gpt2_logits(float *logits, int b, int t, struct gpt2 *model);
 
 /* Model FLOPs of forward and backward per token: 6Ψ plus attention's 12·L·C·T. */

@@ -9,6 +9,12 @@
 #include "model/ops.h"
 #include "model/tensor_parallel.h"
 #include "model/unit.h"
+#include "model/uses.h"
+
+/* What a pass keeps besides tensors: its ids, where operations read them. */
+struct gpt2_ids {
+    const int32_t *tokens, *targets;
+};
 
 struct gpt2 {
     const struct params *params;
@@ -19,18 +25,24 @@ struct gpt2 {
     struct span activations, checkpoints, workspace;
     struct span turns; /* angles of rotary positions: block_workspace.turns; empty without */
 
-    /* Of the last forward; tensors are of the context's compute dtype. */
+    struct gpt2_span span;   /* of the blocks: what this part computes */
+    struct gpt2_ids *ids_of; /* [passes]: of each slot */
+
+    /* Of the last forward. */
+    double *loss;             /* on the host; the stream writes it */
+    double own_loss;          /* where the caller's thread does */
+    struct span pinned_loss;  /* where a stream does */
+    struct event *loss_there; /* passed when it has; NULL where nothing is queued */
+
+    /* Of the pass in hand: gpt2_place() has placed them. Tensors are of the context's compute
+     * dtype. */
     const int32_t *tokens, *targets; /* where operations read them; see place_ids() */
-    double *loss;                    /* on the host; the stream writes it */
-    double own_loss;                 /* where the caller's thread does */
-    struct span pinned_loss;         /* where a stream does */
-    struct event *loss_there;        /* passed when it has; NULL where nothing is queued */
     struct block_shape shape;
     void *inputs;        /* (rows, C) of each block; see block_input() */
     void *blocks;        /* activations of the first block */
     size_t block_stride; /* bytes from there to the next block's; 0: blocks share them */
-    void *x;             /* (rows, C) output of the last block */
-    void *norm;          /* (rows, C) */
+    void *x;    /* (rows, C) output of the last block; passes share it but on the last part */
+    void *norm; /* (rows, C) */
     float *norm_mean, *norm_rstd;
     float *head_max, *head_sum, *head_target; /* (rows) each; sum and target lie together */
     float *head_lse;                          /* (rows) */
@@ -41,9 +53,15 @@ struct gpt2 {
     struct unit_room room;
 };
 
-/* Places everything for (batch, t) and tells how much there is of each kind. Before the memory is
- * there, only tells. */
-struct gpt2_memory gpt2_place(struct gpt2 *model, int batch, int t);
+/* Places everything for (batch, t) and the pass of a slot, and tells how much there is of each kind,
+ * for all passes. Before the memory is there, only tells. */
+struct gpt2_memory gpt2_place(struct gpt2 *model, int batch, int t, int slot);
+
+/* Passes that may wait for their backward. */
+static inline int gpt2_passes(const struct gpt2 *model)
+{
+    return model->run.passes > 0 ? model->run.passes : 1;
+}
 
 /* Waits for what is queued. errors: of the operations, and of all else on the stream. */
 MUST_CHECK enum status gpt2_synchronize(struct gpt2 *model);

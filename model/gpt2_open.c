@@ -3,10 +3,11 @@
  * Invariants: what is predicted is what is held (I4): one walk both counts and places; I6: workspace
  * does not depend on L, and with recomputation activations do not either.
  *
- * Per row of B·T:
+ * Per row of B·T, L being the blocks of this part:
  *
- *   activations   block inputs L × C | L × a block's | x (C) | n (C) | mean rstd
- *                 | max sum target lse
+ *   activations   of each pass in flight:
+ *                   block inputs L × C | L × a block's | x (C) | n (C) | mean rstd
+ *                   | max sum target lse | ids
  *   workspace     angles of rotary positions, by themselves
  *                 | scratch of operations | dx (C), the loss in forward | narrow, also dn
  *                 | wide, scores of attention  or  logits of a tile
@@ -14,7 +15,8 @@
  *                 computed with, gradients as float32
  *
  * With recomputation there is one set of a block's activations, and block inputs are checkpoints;
- * where hooks carry them away there is one more x, and block inputs take turns in the two.
+ * where hooks carry them away there is one more x, and block inputs take turns in the two. From x on
+ * all but the last part has nothing but ids and, whatever the passes, one x.
  */
 #include <stdlib.h>
 
@@ -54,40 +56,93 @@ static void set_shape(struct gpt2 *model, int batch, int t)
     shape->fc_cols = shape->architecture->fc_cols * shape->hidden;
 }
 
-/* Elements of the largest unit, as it is held here. */
+/* Vocabulary rows of the largest unit of them, as it is held here. */
+static size_t largest_rows(const struct gpt2 *model)
+{
+    size_t largest = 0;
+    for (int u = 0; u < model->params->embedding_units; u++)
+        largest = larger(largest, gpt2_rows_of_unit(model, u, NULL).count);
+    return largest;
+}
+
+/* Elements of the largest unit. */
 static size_t largest_unit(const struct gpt2 *model)
 {
     const struct params *params = model->params;
-    size_t largest =
-        larger(block_tensor_elements(&model->shape), params->unit_elements[params->positions_unit]);
-    for (int u = 0; u < params->embedding_units; u++)
-        largest = larger(largest, gpt2_rows_of_unit(model, u, NULL).count * model->shape.channels);
-    return larger(largest, params->unit_elements[params->final_norm_unit]);
+    size_t largest = block_tensor_elements(&model->shape);
+    largest = larger(largest, params->unit_elements[params->positions_unit]);
+    largest = larger(largest, params->unit_elements[params->final_norm_unit]);
+    return larger(largest, largest_rows(model) * model->shape.channels);
 }
 
-static size_t place_activations(struct gpt2 *model)
+/* What the head needs of forward, and the ids, from *used on. */
+static void place_head(struct gpt2 *model, struct span base, size_t *used)
 {
-    size_t rows = model->shape.rows, channels = model->shape.channels, used = 0;
-    size_t layers = (size_t)model->params->config.layers;
+    size_t rows = model->shape.rows, channels = model->shape.channels;
     enum dtype compute = model->context.compute;
-    struct span base = model->activations;
+    bool last = model->span.last;
+    size_t ids = gpt2_ids_are_copied(model) && (last || model->span.first) ? 2 * rows : 0;
+    size_t head = last ? rows : 0;
+    model->norm = take(base, used, head * channels, compute);
+    model->norm_mean = take(base, used, head, DTYPE_FLOAT32);
+    model->norm_rstd = take(base, used, head, DTYPE_FLOAT32);
+    model->head_max = take(base, used, head, DTYPE_FLOAT32);
+    model->head_sum = take(base, used, 2 * head, DTYPE_FLOAT32);
+    model->head_target = model->head_sum == NULL ? NULL : model->head_sum + rows;
+    model->head_lse = take(base, used, head, DTYPE_FLOAT32);
+    model->ids = take(base, used, ids, DTYPE_INT32);
+}
+
+/* One pass's activations, from `base` on; returns their bytes. */
+static size_t place_pass(struct gpt2 *model, struct span base)
+{
+    size_t elements = model->shape.rows * model->shape.channels, used = 0;
+    size_t layers = (size_t)(model->span.end - model->span.begin);
+    enum dtype compute = model->context.compute;
     bool recompute = model->run.recompute;
-    model->inputs = model->checkpoints.ptr;
-    if (gpt2_inputs_are_carried(model)) model->inputs = take(base, &used, rows * channels, compute);
-    if (!recompute) model->inputs = take(base, &used, layers * rows * channels, compute);
+    if (!recompute) model->inputs = take(base, &used, layers * elements, compute);
     size_t block = block_activation_bytes(&model->shape, compute);
     model->block_stride = recompute ? 0 : block;
     model->blocks = take(base, &used, recompute ? block : layers * block, DTYPE_UINT8);
-    model->x = take(base, &used, rows * channels, compute);
-    model->norm = take(base, &used, rows * channels, compute);
-    model->norm_mean = take(base, &used, rows, DTYPE_FLOAT32);
-    model->norm_rstd = take(base, &used, rows, DTYPE_FLOAT32);
-    model->head_max = take(base, &used, rows, DTYPE_FLOAT32);
-    model->head_sum = take(base, &used, 2 * rows, DTYPE_FLOAT32);
-    model->head_target = model->head_sum == NULL ? NULL : model->head_sum + rows;
-    model->head_lse = take(base, &used, rows, DTYPE_FLOAT32);
-    model->ids = take(base, &used, gpt2_ids_are_copied(model) ? 2 * rows : 0, DTYPE_INT32);
+    if (model->span.last) model->x = take(base, &used, elements, compute);
+    place_head(model, base, &used);
     return used;
+}
+
+/* Inputs that hooks carry away, and outputs that are passed on, are not for long: passes share the
+ * buffers. */
+static size_t place_shared(struct gpt2 *model, struct span base)
+{
+    size_t elements = model->shape.rows * model->shape.channels, used = 0;
+    enum dtype compute = model->context.compute;
+    if (gpt2_inputs_are_carried(model)) model->inputs = take(base, &used, elements, compute);
+    if (!model->span.last) model->x = take(base, &used, elements, compute);
+    return used;
+}
+
+static struct span from_byte(struct span memory, size_t begin)
+{
+    if (memory.ptr != NULL) memory.ptr = (char *)memory.ptr + begin;
+    return memory;
+}
+
+static size_t place_activations(struct gpt2 *model, int slot)
+{
+    const struct span nowhere = {0};
+    size_t shared = place_shared(model, model->activations), pass = place_pass(model, nowhere);
+    place_pass(model, from_byte(model->activations, shared + (size_t)slot * pass));
+    return shared + (size_t)gpt2_passes(model) * pass;
+}
+
+/* Returns the bytes of all passes. */
+static size_t place_checkpoints(struct gpt2 *model, int slot)
+{
+    if (!model->run.recompute || gpt2_inputs_are_carried(model)) return 0;
+    size_t layers = (size_t)(model->span.end - model->span.begin);
+    size_t pass = ops_bytes(layers * model->shape.rows * model->shape.channels, &model->context);
+    size_t aligned = (pass + 63) / 64 * 64;
+    model->inputs = from_byte(model->checkpoints, (size_t)slot * aligned).ptr;
+    return (size_t)(gpt2_passes(model) - 1) * aligned + pass;
 }
 
 /* Bytes of logits of the largest block of vocabulary rows. */
@@ -96,6 +151,7 @@ static size_t largest_logits(const struct gpt2 *model)
     const struct ops_context *context = &model->context;
     const struct block_shape *shape = &model->shape;
     size_t largest = 0;
+    if (!model->span.last) return 0;
     for (int u = 0; u < model->params->embedding_units; u++)
         largest = larger(
             largest, context->ops->head_scratch_bytes(gpt2_rows_of_unit(model, u, NULL).count,
@@ -109,9 +165,8 @@ static size_t other_scratch(const struct gpt2 *model)
     const struct block_shape *shape = &model->shape;
     struct ops_limits limits = {.rows = shape->rows,
         .cols = larger(shape->channels, larger(shape->fc_cols, shape->qkv_cols)),
+        .weight_rows = largest_rows(model),
         .positions = shape->t};
-    for (int u = 0; u < model->params->embedding_units; u++)
-        limits.weight_rows = larger(limits.weight_rows, gpt2_rows_of_unit(model, u, NULL).count);
     return model->context.ops->scratch_bytes(&limits, model->context.compute);
 }
 
@@ -142,16 +197,17 @@ static size_t place_workspace(struct gpt2 *model)
     return larger(used, head_used);
 }
 
-struct gpt2_memory gpt2_place(struct gpt2 *model, int batch, int t)
+struct gpt2_memory gpt2_place(struct gpt2 *model, int batch, int t, int slot)
 {
+    model->span = gpt2_span(model->params);
     set_shape(model, batch, t);
-    size_t checkpoints = 0;
-    if (model->run.recompute && !gpt2_inputs_are_carried(model))
-        checkpoints =
-            (size_t)model->params->config.layers * model->shape.rows * model->shape.channels;
+    if (model->ids_of != NULL) {
+        model->tokens = model->ids_of[slot].tokens;
+        model->targets = model->ids_of[slot].targets;
+    }
     return (struct gpt2_memory){
-        .activations = place_activations(model),
-        .checkpoints = ops_bytes(checkpoints, &model->context),
+        .activations = place_activations(model, slot),
+        .checkpoints = place_checkpoints(model, slot),
         .workspace = place_workspace(model),
     };
 }
@@ -177,7 +233,7 @@ struct gpt2_memory gpt2_memory(
     const struct params *params, const struct gpt2_run *run, struct device *device)
 {
     struct gpt2 model = {.params = params, .run = *run, .context = context_of(run, device)};
-    struct gpt2_memory memory = gpt2_place(&model, run->batch, run->t);
+    struct gpt2_memory memory = gpt2_place(&model, run->batch, run->t, 0);
     memory.workspace += turns_bytes(&model);
     return memory;
 }
@@ -202,6 +258,10 @@ static enum status check_run(
         return FAIL(STATUS_INVALID,
             "model: sequences of %d tokens; this model has positions for %d: use shorter ones",
             run->t, params->config.max_t);
+    if (run->passes < 0)
+        return FAIL(STATUS_INVALID,
+            "model: %d passes in flight; expected how many may wait for their backward, or 0 for 1",
+            run->passes);
     if (!is_held(run->weights) || !is_held(run->gradients))
         return FAIL(STATUS_INVALID,
             "model: weights of %s, gradients of %s; expected float32, bfloat16 or float16",
@@ -269,12 +329,15 @@ enum status gpt2_open(struct gpt2 **model, const struct params *params,
     TRY_GOTO(check_table(device));
     made->context = context_of(run, device);
     assert(made->context.ops->queued == (run->stream != NULL));
-    struct gpt2_memory memory = gpt2_place(made, run->batch, run->t);
+    made->ids_of = calloc((size_t)gpt2_passes(made), sizeof *made->ids_of);
+    if (made->ids_of == NULL)
+        TRY_GOTO(FAIL(STATUS_SYSTEM, "no memory for a model's record of %d passes", run->passes));
+    struct gpt2_memory memory = gpt2_place(made, run->batch, run->t, 0);
     TRY_GOTO(memory_alloc(&made->activations, memory.activations, MEMORY_ACTIVATIONS, device));
     TRY_GOTO(memory_alloc(&made->checkpoints, memory.checkpoints, MEMORY_CHECKPOINTS, device));
     TRY_GOTO(memory_alloc(&made->workspace, memory.workspace, MEMORY_WORKSPACE, device));
     if (run->stream != NULL) TRY_GOTO(open_loss(made));
-    gpt2_place(made, run->batch, run->t);
+    gpt2_place(made, run->batch, run->t, 0);
     TRY_GOTO(made->context.ops->open(&made->context));
     TRY_GOTO(open_turns(made));
     *model = made;
@@ -296,5 +359,6 @@ void gpt2_close(struct gpt2 *model)
     memory_free(&model->checkpoints, MEMORY_CHECKPOINTS, model->device);
     memory_free(&model->workspace, MEMORY_WORKSPACE, model->device);
     memory_free(&model->turns, MEMORY_WORKSPACE, model->device);
+    free(model->ids_of);
     free(model);
 }

@@ -67,7 +67,8 @@ struct model_hooks {
 
     void *activations; /* the context of act_save and act_load */
 
-    /* The input of a block, B·T·C elements, is complete: keep it, cut it, or carry it away.
+    /* The input of a block, B·T·C elements, is complete: keep it, cut it, or carry it away. Of which
+     * pass it is, where several wait for their backward (gpt2_pass), the caller of the passes knows.
      * With recompute the model has two buffers for x and takes turns: x stays untouched until
      * act_save() of the next block has returned, and no longer, so a copy may run beside one block.
      * Without recompute x has a place of its own until act_load(). Together with act_load(), or

@@ -1,29 +1,48 @@
 /* uses: see uses.h. The order is that of the table at the head of gpt2.c; tests compare the two call by call. */
 #include "model/uses.h"
 
-static void put(
-    struct model_use *uses, int *count, int unit, enum unit_use use, const struct params *params)
+struct list {
+    const struct params *params;
+    struct model_use *uses; /* NULL: only counted */
+    int count;
+};
+
+static void put(struct list *list, int unit, enum unit_use use)
 {
-    if (params->unit_elements[unit] == 0) return;
-    if (uses != NULL) uses[*count] = (struct model_use){unit, use};
-    *count += 1;
+    if (list->params->unit_elements[unit] == 0) return;
+    if (list->uses != NULL) list->uses[list->count] = (struct model_use){unit, use};
+    list->count++;
+}
+
+static void put_forward(struct list *list, const struct gpt2_span *span)
+{
+    const struct params *params = list->params;
+    int rows = params->embedding_units;
+    for (int u = 0; u < rows && span->first; u++) put(list, u, UNIT_FORWARD);
+    put(list, params->positions_unit, UNIT_FORWARD);
+    for (int l = span->begin; l < span->end; l++)
+        put(list, params->first_block_unit + l, UNIT_FORWARD);
+    put(list, params->final_norm_unit, UNIT_FORWARD);
+    for (int u = 0; u < rows && span->last; u++) put(list, u, UNIT_FORWARD);
+}
+
+static void put_backward(struct list *list, const struct gpt2_span *span)
+{
+    const struct params *params = list->params;
+    int rows = params->embedding_units;
+    for (int u = rows; u-- > 0 && span->last;) put(list, u, UNIT_BACKWARD);
+    put(list, params->final_norm_unit, UNIT_BACKWARD);
+    for (int l = span->end; l-- > span->begin;)
+        put(list, params->first_block_unit + l, UNIT_BACKWARD);
+    put(list, params->positions_unit, UNIT_BACKWARD_GRAD);
+    for (int u = rows; u-- > 0 && span->first;) put(list, u, UNIT_BACKWARD_GRAD);
 }
 
 int gpt2_uses(struct model_use *uses, const struct params *params, bool backward)
 {
-    int count = 0, rows = params->embedding_units, blocks = params->first_block_unit;
-    for (int u = 0; u < rows; u++) put(uses, &count, u, UNIT_FORWARD, params);
-    put(uses, &count, params->positions_unit, UNIT_FORWARD, params);
-    for (int l = 0; l < params->config.layers; l++)
-        put(uses, &count, blocks + l, UNIT_FORWARD, params);
-    put(uses, &count, params->final_norm_unit, UNIT_FORWARD, params);
-    for (int u = 0; u < rows; u++) put(uses, &count, u, UNIT_FORWARD, params);
-    if (!backward) return count;
-    for (int u = rows; u-- > 0;) put(uses, &count, u, UNIT_BACKWARD, params);
-    put(uses, &count, params->final_norm_unit, UNIT_BACKWARD, params);
-    for (int l = params->config.layers; l-- > 0;)
-        put(uses, &count, blocks + l, UNIT_BACKWARD, params);
-    put(uses, &count, params->positions_unit, UNIT_BACKWARD_GRAD, params);
-    for (int u = rows; u-- > 0;) put(uses, &count, u, UNIT_BACKWARD_GRAD, params);
-    return count;
+    const struct gpt2_span span = gpt2_span(params);
+    struct list list = {params, uses, 0};
+    put_forward(&list, &span);
+    if (backward) put_backward(&list, &span);
+    return list.count;
 }

@@ -1,5 +1,10 @@
 /* uses: which units a pass of the model enters, in which order. What gpt2.c does, written down as a list, so that whoever
  * lends the units can fetch the next one in time and count what a pass will cost.
+ *
+ * A part of a pipeline of P parts uses what it holds (stage s of params->part):
+ *
+ *   forward    s = 0: rows, positions     blocks     s = P−1: final norm, rows
+ *   backward   s = P−1: rows, final norm  blocks     s = 0: positions, rows
  */
 #ifndef MODEL_USES_H
 #define MODEL_USES_H
@@ -19,5 +24,23 @@ struct model_use {
  * unit. Pure. */
 #define GPT2_USES_PER_UNIT 4
 int gpt2_uses(struct model_use *uses, const struct params *params, bool backward);
+
+/* What of the model a part computes. */
+struct gpt2_span {
+    bool first, last; /* has the input's embedding and positions; has the final norm and the head */
+    int begin, end;   /* blocks */
+};
+static inline struct gpt2_span gpt2_span(const struct params *params)
+{
+    const struct params_part *part = &params->part;
+    const struct params_slice blocks = params_blocks(part, params->config.layers);
+    const struct gpt2_span span = {
+        .first = part->stage == 0,
+        .last = part->stage == part->stage_count - 1,
+        .begin = (int)blocks.begin,
+        .end = (int)(blocks.begin + blocks.count),
+    };
+    return span;
+}
 
 #endif
