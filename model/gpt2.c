@@ -180,7 +180,7 @@ static enum status loss_forward(struct gpt2 *model)
         TRY(unit_leave(&unit, &model->room));
     }
     TRY(join_head_statistics(model));
-    double *sum = model->d_x; /* free until backward, and at least a cache line */
+    double *sum = model->work.narrow; /* free until backward, and at least a cache line */
     ops->head_loss(sum, model->head_lse, model->head_max, model->head_sum, model->head_target,
         model->targets, rows, context);
     ops->copy(model->loss, sum, sizeof *sum, context);

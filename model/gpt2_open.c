@@ -9,7 +9,7 @@
  *                   block inputs L × C | L × a block's | x (C) | n (C) | mean rstd
  *                   | max sum target lse | ids
  *   workspace     angles of rotary positions, by themselves
- *                 | scratch of operations | dx (C), the loss in forward | narrow, also dn
+ *                 | scratch of operations | dx (C) | narrow, also dn, and the loss in forward
  *                 | wide, scores of attention  or  logits of a tile
  *                 and, of the largest unit, where another dtype is lent: weights as they are
  *                 computed with, gradients as float32
