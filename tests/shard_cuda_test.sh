@@ -44,7 +44,8 @@ both() {
 }
 for stage in 0 1 2 3; do both 1e-5 --stage $stage --ranks 2; done
 both 1e-5 --stage 3 --ranks 2 --offload optimizer --accumulate 2 --checkpoint-activations full
-both 1e-5 --stage 2 --sample 3 --no-overlap
+both 1e-5 --stage 2 --sample 3 --no-overlap --checkpoint-activations partitioned
+both 1e-5 --stage 1 --ranks 2 --checkpoint-activations offload
 both 1e-2 --stage 2 --ranks 2 --dtype bfloat16 --offload optimizer
 both 1e-2 --stage 1 --ranks 2 --dtype float16 --gradient-dtype float32
 llama="--model llama-nano --lr 6e-4 --heads 4 --kv-heads 2 --hidden 48"
