@@ -13,8 +13,15 @@
 #include "tests/harness/model_host.h"
 
 enum { BATCH = 2, T = 5, C = 24, LAYERS = 5, VOCAB = 10, STEPS = 2 };
-static const struct gpt2_config shape = {
-    .max_t = 6, .vocab = VOCAB, .layers = LAYERS, .heads = 4, .channels = C, .vocab_block = 4};
+static const struct gpt2_config shapes[] = {
+    {.max_t = 6, .vocab = VOCAB, .layers = LAYERS, .heads = 4, .channels = C, .vocab_block = 4},
+    {.architecture = ARCHITECTURE_LLAMA,
+        .max_t = 6,
+        .vocab = VOCAB,
+        .layers = LAYERS,
+        .heads = 4,
+        .channels = C},
+};
 static const int32_t tokens[BATCH * T] = {1, 2, 3, 4, 5, 9, 8, 7, 6, 0};
 static const int32_t targets[BATCH * T] = {2, 3, -1, 5, 9, 8, 7, 6, 0, 1};
 
@@ -27,12 +34,12 @@ struct rank {
     double loss[STEPS];
 };
 
-static struct model_host host_of_part(int rank, int nranks)
+static struct model_host host_of_part(const struct gpt2_config *shape, int rank, int nranks)
 {
     const struct params_part part = {
         .tensor_rank = rank, .tensor_count = nranks, .stage = 0, .stage_count = 1};
     struct model_host host = {0};
-    if (!CHECK_OK(params_make_part(&host.params, &shape, &part))) exit(1);
+    if (!CHECK_OK(params_make_part(&host.params, shape, &part))) exit(1);
     host.weights = calloc(host.params.elements, sizeof(float));
     host.gradients = calloc(host.params.elements, sizeof(float));
     host.unit_begin = calloc((size_t)host.params.unit_count, sizeof *host.unit_begin);
@@ -179,8 +186,7 @@ static void run_way(
 static void run_rank(struct bootstrap *bootstrap, void *argument)
 {
     struct rank rank = {
-        .host = host_of_part(bootstrap_rank(bootstrap), bootstrap_nranks(bootstrap))};
-    (void)argument;
+        .host = host_of_part(argument, bootstrap_rank(bootstrap), bootstrap_nranks(bootstrap))};
     size_t bytes = rank.host.params.elements * sizeof(float);
     float *expected = calloc(1, bytes);
     double loss[STEPS];
@@ -202,6 +208,8 @@ static void run_rank(struct bootstrap *bootstrap, void *argument)
 
 int main(void)
 {
-    for (int nranks = 1; nranks <= 4; nranks *= 2) ranks_as_threads(nranks, 20000, run_rank, NULL);
+    for (int i = 0; i < 2; i++)
+        for (int nranks = 1; nranks <= 4; nranks *= 2)
+            ranks_as_threads(nranks, 20000, run_rank, (void *)(uintptr_t)&shapes[i]);
     return test_result();
 }
