@@ -247,33 +247,56 @@ static cudaError_t more_blocks_than_fit(void)
 
 /* ---- other processes ---- */
 
-/* Exports memory to a process that opens it; frees it while it is open there. */
-static cudaError_t free_what_others_use(void)
+/* A process that has memory of this one open, until it is told. */
+struct borrower {
+    pid_t process;
+    int tell, hear;
+};
+
+static bool borrow(struct borrower *borrower, void **p)
 {
     int to[2], from[2];
     cudaIpcMemHandle_t handle;
     char done = 0;
-    if (pipe(to) != 0 || pipe(from) != 0) return cudaErrorUnknown;
-    pid_t child = fork();
-    if (child == 0) {
-        void *p;
+    if (pipe(to) != 0 || pipe(from) != 0) return false;
+    *borrower = (struct borrower){fork(), to[1], from[0]};
+    if (borrower->process == 0) {
         if (read(to[0], &handle, sizeof handle) != (ssize_t)sizeof handle) _exit(1);
-        done = cudaIpcOpenMemHandle(&p, handle, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess;
+        done = cudaIpcOpenMemHandle(p, handle, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess;
         if (write(from[1], &done, 1) != 1 || read(to[0], &done, 1) != 1) _exit(1);
-        done = cudaIpcCloseMemHandle(p) == cudaSuccess;
+        done = cudaIpcCloseMemHandle(*p) == cudaSuccess;
         if (write(from[1], &done, 1) != 1) _exit(1);
         exit(0);
     }
-    void *p = bytes_on_device(1000);
-    if (cudaIpcGetMemHandle(&handle, p) != cudaSuccess ||
-        write(to[1], &handle, sizeof handle) != (ssize_t)sizeof handle ||
-        read(from[0], &done, 1) != 1 || !done)
-        return cudaErrorUnknown;
+    *p = bytes_on_device(1000);
+    return cudaIpcGetMemHandle(&handle, *p) == cudaSuccess &&
+           write(to[1], &handle, sizeof handle) == (ssize_t)sizeof handle &&
+           read(from[0], &done, 1) == 1 && done;
+}
+
+static cudaError_t free_what_others_use(void)
+{
+    struct borrower borrower;
+    void *p;
+    char done = 0;
+    if (!borrow(&borrower, &p)) return cudaErrorUnknown;
     cudaError_t found = cudaFree(p);
-    if (write(to[1], &done, 1) != 1 || read(from[0], &done, 1) != 1 || !done)
+    if (write(borrower.tell, &done, 1) != 1 || read(borrower.hear, &done, 1) != 1 || !done)
         return cudaErrorUnknown;
     if (cudaFree(p) != cudaSuccess) return cudaErrorUnknown; /* closed there: now it may go */
-    waitpid(child, NULL, 0);
+    waitpid(borrower.process, NULL, 0);
+    return found;
+}
+
+/* Killed, and perhaps not yet gone: no bug of who frees. */
+static cudaError_t free_what_the_dead_used(void)
+{
+    struct borrower borrower;
+    void *p;
+    if (!borrow(&borrower, &p)) return cudaErrorUnknown;
+    kill(borrower.process, SIGKILL);
+    cudaError_t found = cudaFree(p);
+    waitpid(borrower.process, NULL, 0);
     return found;
 }
 
@@ -520,6 +543,13 @@ static cudaError_t device_dies(void)
     return error;
 }
 
+static void check_dead_borrower(void)
+{
+    char text[1 << 12];
+    run_bug(text, sizeof text, free_what_the_dead_used, NULL);
+    CHECK_MSG(strcmp(text, "\nreturned cudaSuccess") == 0, "memory of the dead: %s", text);
+}
+
 static void check_deaths(void)
 {
     static const struct bug dies = {"the device dies", device_dies, NULL,
@@ -528,6 +558,7 @@ static void check_deaths(void)
     check_host_dies(SIGTERM);
     check_host_dies(0);
     check_bug(&dies);
+    check_dead_borrower();
 }
 
 int main(void)

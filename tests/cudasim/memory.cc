@@ -1,6 +1,8 @@
 /* memory: the book; cudaMalloc and its kin. device_process.cc draws how an allocation lies. */
 #include "memory.h"
 
+#include <cstdio>
+#include <cstring>
 #include <map>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -53,16 +55,37 @@ cudaError_t allocate(void **pointer, size_t bytes)
     return cudaSuccess;
 }
 
-/* Another process that still has it open, or 0. */
+/* A process that was killed may not have been reaped, or may not be gone yet. */
+bool lives(int process)
+{
+    char path[64], line[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", process);
+    FILE *file = fopen(path, "re");
+    const char *state =
+        file != nullptr && fgets(line, sizeof line, file) != nullptr ? strrchr(line, ')') : nullptr;
+    if (file != nullptr) fclose(file);
+    return state != nullptr && state[1] == ' ' && strchr("ZXx", state[2]) == nullptr;
+}
+
+/* Another process that has it open, or 0. */
 int borrower(uint64_t id)
 {
     for (lease &each : self.regions[0].events->leases) {
         int process = each.process;
-        bool alive =
-            process != 0 && access(("/proc/" + std::to_string(process)).c_str(), F_OK) == 0;
-        if (alive && each.allocation == id) return process;
+        if (process != 0 && each.allocation == id && lives(process)) return process;
     }
     return 0;
+}
+
+/* One that is about to die, or to close it, is given time: what has it open still is a bug. */
+int lasting_borrower(uint64_t id)
+{
+    int process = borrower(id);
+    for (int i = 0; process != 0 && i < 100; i++) {
+        usleep(2000);
+        process = borrower(id);
+    }
+    return process;
 }
 
 cudaError_t release(void *pointer)
@@ -75,7 +98,7 @@ cudaError_t release(void *pointer)
     std::lock_guard<std::mutex> lock(book.mutex);
     allocation *found = book_find_exact(pointer);
     if (found == nullptr || found->kind != memory::device) return cudaErrorInvalidValue;
-    int process = borrower(found->id);
+    int process = lasting_borrower(found->id);
     if (process != 0) {
         fprintf(stderr,
             "cudasim[%d]: cudaFree(%p): process %d still has it open; expected "
