@@ -137,7 +137,8 @@ enum status activation_open(struct activation **out, const struct activation_con
 {
     *out = NULL;
     assert(activation_is_carried(config->keep) && config->block_count >= 0);
-    assert(config->nranks == 1 || (config->comm != NULL && config->ring != NULL));
+    assert(config->nranks == 1 || config->comm != NULL);
+    assert(config->nranks == 1 || config->ring != NULL || config->compute == NULL);
     struct activation *store = calloc(1, sizeof *store);
     if (store == NULL) return FAIL(STATUS_SYSTEM, "no memory for a store of activations");
     enum status status;
@@ -283,37 +284,53 @@ enum status activation_save(void *context, int block, struct span x)
     return settle(store->copy, store);
 }
 
-/* Queues x = the parts of all ranks. This rank's is in its place already, or at `own`. */
-static enum status gather(struct span x, struct span own, struct activation *store)
+/* x = the parts of all ranks; this rank's is in its place already where it has been in host memory.
+ * */
+static enum status gather(int block, struct span x, struct activation *store)
 {
     const struct activation_config *config = &store->config;
+    struct span own = own_of(x, store);
     size_t elements = x.bytes / dtype_bytes(config->dtype);
+    if (store->copy == NULL)
+        own = span_part(store->part[place_of(store->loading, block, store)], 0, own.bytes);
     for (int r = 0; r < config->nranks; r++) store->counts[r] = part_count(elements, r, config);
     if (elements % (size_t)config->nranks == 0)
         return ring_all_gather(x, own, store->counts[0], config->dtype, config->comm, config->ring);
     return ring_all_gather_v(x, own, store->counts, config->dtype, config->comm, config->ring);
 }
 
-/* Queues all that brings a block's input back; `whole` tells when it is there. */
+/* Queues what brings a block's input back, as far as it is queued at all. */
 static enum status fetch(int block, struct span x, struct activation *store)
 {
     const struct activation_config *config = &store->config;
-    struct span own = own_of(x, store);
-    struct span part = span_part(store->part[place_of(store->loading, block, store)], 0, own.bytes);
-    struct event *copied = store->copied[block % TURNS], *whole = store->whole[block % TURNS];
+    struct event *copied = store->copied[block % TURNS];
     if (store->copy != NULL) {
+        struct span own = own_of(x, store);
+        struct span part = store->part[place_of(store->loading, block, store)];
         TRY(wait_for_compute(store->copy, store));
-        TRY(span_copy(own, part, store->copy, config->device));
+        TRY(span_copy(own, span_part(part, 0, own.bytes), store->copy, config->device));
         TRY(event_record(copied, store->copy, config->device));
         TRY(settle(store->copy, store));
-        part = own;
     }
-    if (config->nranks == 1) return STATUS_OK;
+    if (config->ring == NULL) return STATUS_OK;
     TRY(wait_for_compute(config->ring, store));
     if (store->copy != NULL) TRY(event_wait(copied, config->ring, config->device));
-    TRY(gather(x, part, store));
-    TRY(event_record(whole, config->ring, config->device));
+    TRY(gather(block, x, store));
+    TRY(event_record(store->whole[block % TURNS], config->ring, config->device));
     return settle(config->ring, store);
+}
+
+/* The rest. What is computed from now on comes after it. */
+static enum status finish(int block, struct span x, struct activation *store)
+{
+    const struct activation_config *config = &store->config;
+    if (config->ring != NULL) return compute_waits(store->whole[block % TURNS], store);
+    if (store->copy != NULL) TRY(compute_waits(store->copied[block % TURNS], store));
+    if (config->nranks == 1) return STATUS_OK;
+    int64_t begin_ns = clock_ns();
+    enum status status = gather(block, x, store);
+    store->wait_ns += (uint64_t)(clock_ns() - begin_ns);
+    return status;
 }
 
 /* One rank that keeps its part on the device: a copy, and nothing to wait for. */
@@ -328,13 +345,12 @@ enum status activation_load(void *context, int block, struct span x)
 {
     struct activation *store = context;
     const struct activation_config *config = &store->config;
-    bool alone = config->nranks == 1;
-    if (alone && store->copy == NULL) return load_alone(block, x, store);
+    if (config->nranks == 1 && store->copy == NULL) return load_alone(block, x, store);
     assert(store->x[place_of(store->loading, block, store)].ptr == x.ptr);
     if (store->ahead != block) TRY(fetch(block, x, store));
     if (config->overlap && block > config->first_block) {
         TRY(fetch(block - 1, store->x[place_of(store->loading, block - 1, store)], store));
         store->ahead = block - 1;
     }
-    return compute_waits(alone ? store->copied[block % TURNS] : store->whole[block % TURNS], store);
+    return finish(block, x, store);
 }

@@ -48,20 +48,21 @@ bool activation_is_carried(enum activation_keep keep);
 struct activation_config {
     enum activation_keep keep;    /* a carried one */
     int first_block, block_count; /* that this rank computes */
-    int pass_count;               /* forwards that may wait for their backward at the same time */
-    size_t elements;              /* of x, at most */
-    enum dtype dtype;             /* of x */
-    int rank, nranks;             /* in the tensor group */
-    bool overlap;                 /* false: every operation is waited for where it is queued */
-    struct ring_comm *comm;       /* the tensor group's; NULL: one rank, and for predictions */
-    struct stream *ring;    /* on which its operations are queued; NULL where there is one rank */
+    int pass_count;         /* forwards that may wait for their backward at the same time */
+    size_t elements;        /* of x, at most */
+    enum dtype dtype;       /* of x */
+    int rank, nranks;       /* in the tensor group */
+    bool overlap;           /* false: every operation is waited for where it is queued */
+    struct ring_comm *comm; /* the tensor group's; NULL: one rank, and for predictions */
+    struct stream *ring;    /* on which its operations are queued; NULL, where the caller's thread
+                               computes: it gathers too, in act_load() */
     struct stream *compute; /* the model's; NULL where the caller's thread computes */
     struct device *device;
 };
 
 struct activation;
 
-/* Where no input is carried there is no store: the functions below but the hooks accept NULL, and do
+/* Where no input is carried there is no store: the functions below but the hooks accept NULL and do
  * nothing then.
  *
  * Everything that config names outlives the store. close waits for all that is queued on the

@@ -16,7 +16,7 @@ enum { BLOCKS = 5, FIRST = 3, PASSES = 2, MOST = 4099 };
 struct job {
     enum activation_keep keep;
     size_t elements;
-    bool overlap;
+    bool overlap, own_thread; /* that gathers */
 };
 
 /* What a rank holds of a model: two buffers in which the blocks' inputs take turns. */
@@ -136,7 +136,7 @@ static void run_rank(struct bootstrap *bootstrap, void *argument)
     if (!CHECK_OK(device_open(&config.device, "host"))) return;
     if (config.nranks > 1) {
         CHECK_OK(ring_comm_open(&config.comm, &ring, bootstrap, config.device));
-        CHECK_OK(stream_open(&config.ring, config.device, "ring"));
+        if (!job->own_thread) CHECK_OK(stream_open(&config.ring, config.device, "ring"));
     }
     for (int i = 0; i < 2; i++)
         CHECK_OK(memory_alloc(
@@ -177,10 +177,11 @@ int main(void)
     test_formula();
     for (int nranks = 1; nranks <= 4; nranks++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-            for (int way = 0; way < 4; way++) {
+            for (int way = 0; way < 8; way++) {
                 struct job job = {.keep = way % 2 == 0 ? ACTIVATION_PART : ACTIVATION_OFFLOADED,
                     .elements = sizes[i],
-                    .overlap = way < 2};
+                    .overlap = way / 2 % 2 == 0,
+                    .own_thread = way < 4};
                 ranks_as_threads(nranks, 20000, run_rank, &job);
             }
     return test_result();
