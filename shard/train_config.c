@@ -185,13 +185,16 @@ struct gpt2_run train_gpt2_run(const struct train_config *config)
 struct activation_config train_activation_config(const struct train_config *config,
     const struct params *params, const struct gpt2_run *run, struct device *device)
 {
+    const struct gpt2_span span = gpt2_span(params);
     return (struct activation_config){
         .keep = config->activations,
-        .block_count = params->config.layers,
-        .pass_count = 1,
+        .first_block = span.begin,
+        .block_count = span.end - span.begin,
+        .pass_count = run->passes > 0 ? run->passes : 1,
         .elements = (size_t)run->batch * (size_t)run->t * (size_t)params->config.channels,
         .dtype = gpt2_activation_dtype(run, device),
-        .nranks = 1,
+        .rank = params->part.tensor_rank,
+        .nranks = params->part.tensor_count,
         .overlap = config->overlap,
         .compute = run->stream,
         .device = device,
