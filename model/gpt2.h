@@ -117,8 +117,8 @@ MUST_CHECK enum status gpt2_backward_pass(
 
 /* Where these are: B·T·C elements that the device computes in, on the device. The input is the pass's
  * own from here to its backward; where hooks carry activations away, until its forward. The output
- * is good until the next forward begins; the gradient, which no forward touches, until the next
- * backward. */
+ * is good until the next forward begins, and where hooks carry activations until the next backward
+ * does; the gradient, which no forward touches, until the next backward. */
 struct span gpt2_input(const struct gpt2_pass *pass, struct gpt2 *model);
 struct span gpt2_output(const struct gpt2_pass *pass, struct gpt2 *model);
 struct span gpt2_gradient(const struct gpt2_pass *pass, struct gpt2 *model);

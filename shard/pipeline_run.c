@@ -141,6 +141,8 @@ enum status pipeline_backward(float scale, const struct gpt2_pass *pass, struct 
         TRY(expect_gradient(pass, run)); /* in order: what was sent from there has left */
         TRY(compute_waits(run->gradient_there, run));
         run->gradient_expected = false;
+        /* Inputs come back into the output's memory. */
+        if (config->carried) TRY(compute_waits(run->output_sent, run));
     } else if (!is_first(run)) {
         TRY(compute_waits(run->gradient_sent, run));
     }

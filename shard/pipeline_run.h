@@ -32,6 +32,7 @@ struct pipeline_config {
     struct ring_comm *onward,
         *back;              /* of the pipeline's stages, as ranks; NULL where there is one */
     struct gpt2 *model;     /* this stage's part. It, device and streams outlive the run */
+    bool carried;           /* its hooks carry inputs of blocks away (gpt2_run.carried) */
     enum dtype dtype;       /* of activations: gpt2_activation_dtype() */
     struct stream *compute; /* the model's; NULL where the caller's thread computes */
     struct device *device;

@@ -1,13 +1,15 @@
 /* A pipeline of ranks, each with its part of a model: losses and gradients of a step of several
  * micro-batches are those of the whole model, the bits of all but the embedding's, which the first
- * and the last stage add up. Slots so small that sends wait for their receivers. What is sent is
- * what is predicted. A stage that leaves before its time is an error on all others.
- * ctest: timeout=60
+ * and the last stage add up; whatever is kept of activations, and where. Slots so small that sends
+ * wait for their receivers. What is sent is what is predicted. A stage that leaves before its time
+ * is an error on all others. ctest: timeout=60
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/uses.h"
+#include "shard/activation.h"
 #include "shard/pipeline.h"
 #include "shard/pipeline_run.h"
 #include "tests/harness/harness.h"
@@ -20,7 +22,7 @@ static const float scale = 0.125f;
 
 struct job {
     int micros;
-    bool recompute;
+    enum activation_keep keep;
     int leaver; /* this stage leaves in the middle; -1: none does */
     const struct model_host *whole;
     const double *loss; /* of the whole model, of each micro-batch */
@@ -37,12 +39,34 @@ struct stage {
     struct ring_comm *world, *onward, *back;
     struct gpt2 *model;
     struct pipeline_run *run;
+    struct activation *activations;
     double loss[MICROS];
 };
 
 static struct gpt2_pass pass_of(const struct job *job, int micro, int slot)
 {
     return (struct gpt2_pass){slot, job->tokens[micro], job->targets[micro], BATCH, T};
+}
+
+/* Where inputs of blocks are carried: by whom. */
+static void open_activations(
+    struct model_hooks *hooks, const struct gpt2_run *run, struct stage *stage)
+{
+    const struct gpt2_span span = gpt2_span(&stage->params);
+    const struct activation_config carries = {.keep = stage->job->keep,
+        .first_block = span.begin,
+        .block_count = span.end - span.begin,
+        .pass_count = run->passes,
+        .elements = (size_t)ROWS * C,
+        .dtype = DTYPE_FLOAT32,
+        .nranks = 1,
+        .overlap = true,
+        .device = stage->device};
+    if (!activation_is_carried(carries.keep)) return;
+    if (!CHECK_OK(activation_open(&stage->activations, &carries))) exit(1);
+    hooks->activations = stage->activations;
+    hooks->act_save = activation_save;
+    hooks->act_load = activation_load;
 }
 
 static void open_stage(struct stage *stage, struct job *job, struct bootstrap *bootstrap)
@@ -53,13 +77,14 @@ static void open_stage(struct stage *stage, struct job *job, struct bootstrap *b
     *stage = (struct stage){.job = job, .place = {rank, nranks, job->micros}};
     struct model_hooks hooks = model_host_hooks(&job->host[rank]);
     struct gpt2_run run = model_host_run(BATCH, T);
-    run.recompute = job->recompute;
+    run.recompute = activation_recomputes(job->keep);
     run.passes = pipeline_slots(&stage->place);
     if (!CHECK_OK(params_make_part(&stage->params, &config, &part))) exit(1);
     if (!CHECK_OK(device_open(&stage->device, "host"))) exit(1);
     if (!CHECK_OK(ring_comm_open(&stage->world, &ring, bootstrap, stage->device))) exit(1);
     if (!CHECK_OK(ring_comm_split(&stage->onward, 0, rank, stage->world))) exit(1);
     if (!CHECK_OK(ring_comm_split(&stage->back, 0, rank, stage->world))) exit(1);
+    open_activations(&hooks, &run, stage);
     if (!CHECK_OK(gpt2_open(&stage->model, &stage->params, &hooks, &run, stage->device))) exit(1);
     const struct pipeline_config pipeline = {.stage = rank,
         .stage_count = nranks,
@@ -67,6 +92,7 @@ static void open_stage(struct stage *stage, struct job *job, struct bootstrap *b
         .back = stage->back,
         .model = stage->model,
         .dtype = DTYPE_FLOAT32,
+        .carried = activation_is_carried(job->keep),
         .device = stage->device};
     if (!CHECK_OK(pipeline_open(&stage->run, &pipeline))) exit(1);
 }
@@ -75,6 +101,7 @@ static void close_stage(struct stage *stage)
 {
     pipeline_close(stage->run);
     gpt2_close(stage->model);
+    activation_close(stage->activations);
     ring_comm_close(stage->back);
     ring_comm_close(stage->onward);
     ring_comm_close(stage->world);
@@ -96,9 +123,11 @@ static enum status run_steps(int steps, struct stage *stage)
         struct pipeline_step step = pipeline_step_at(place, i);
         struct gpt2_pass pass = pass_of(stage->job, step.micro, step.slot);
         if (step.work == PIPELINE_BACKWARD) {
+            activation_begin_backward(step.slot, stage->activations);
             TRY(pipeline_backward(scale, &pass, stage->run));
             continue;
         }
+        TRY(activation_begin_forward(step.slot, true, stage->activations));
         TRY(pipeline_forward(&pass, is_backward(place, i + 1), stage->run));
         if (place->stage == place->stage_count - 1)
             TRY(gpt2_loss(&stage->loss[step.micro], stage->model));
@@ -190,12 +219,12 @@ static void check_gradients(const struct job *job, int stages)
     }
 }
 
-static void test_pipeline(int stages, int micros, bool recompute, int leaver)
+static void test_pipeline(int stages, int micros, enum activation_keep keep, int leaver)
 {
     struct model_host whole = model_host_make(&config, 5);
     double loss[MICROS];
     struct job job = {
-        .micros = micros, .recompute = recompute, .leaver = leaver, .whole = &whole, .loss = loss};
+        .micros = micros, .keep = keep, .leaver = leaver, .whole = &whole, .loss = loss};
     fill(&job);
     run_whole(loss, &whole, &job);
     for (int s = 0; s < stages; s++) job.host[s] = model_host_make(&config, 5);
@@ -209,7 +238,12 @@ int main(void)
 {
     for (int stages = 1; stages <= LAYERS; stages++)
         for (int micros = 1; micros <= MICROS; micros += micros == 1 ? 2 : 3)
-            test_pipeline(stages, micros, micros == 3, -1);
-    for (int leaver = 0; leaver < 3; leaver++) test_pipeline(3, MICROS, false, leaver);
+            test_pipeline(stages, micros, micros == 3 ? ACTIVATION_INPUT : ACTIVATION_ALL, -1);
+    for (int stages = 2; stages <= 3; stages++) {
+        test_pipeline(stages, MICROS, ACTIVATION_PART, -1);
+        test_pipeline(stages, MICROS, ACTIVATION_OFFLOADED, -1);
+    }
+    for (int leaver = 0; leaver < 3; leaver++) test_pipeline(3, MICROS, ACTIVATION_ALL, leaver);
+    test_pipeline(3, MICROS, ACTIVATION_OFFLOADED, 2);
     return test_result();
 }
