@@ -35,6 +35,11 @@ static struct plan_column make_column(int stage, const struct plan_options *opti
     column.fits = column.forecast.held_sum <= memory;
     refuse_unless(forecast_largest_layers(&column.largest_layers, memory, &column.config), common);
     refuse_unless(forecast_largest_batch(&column.largest_batch, memory, &column.config), common);
+    for (int keep = ACTIVATION_ALL; keep <= ACTIVATION_OFFLOADED; keep++) {
+        struct forecast_config with = column.config;
+        with.train.activations = (enum activation_keep)keep;
+        refuse_unless(forecast_largest_batch(&column.largest_batches[keep], memory, &with), common);
+    }
     column.largest_sent_per_token =
         sent_per_token_of_batch(column.largest_batch, &column.config, common);
     return column;

@@ -214,16 +214,18 @@ static void print_why(const struct table *table)
 
 /* ---- what fits ---- */
 
+static void print_most(int value, int most)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%d%s", value, value >= most ? " or more" : "");
+    printf("  %16s", value == 0 ? "none" : text);
+}
+
 static void print_at_most(
     const char *label, const struct table *table, int (*of)(const struct plan_column *), int most)
 {
     print_label(label);
-    for (int i = 0; i < table->count; i++) {
-        int value = of(&table->columns[i]);
-        char text[32];
-        snprintf(text, sizeof text, "%d%s", value, value >= most ? " or more" : "");
-        printf("  %16s", value == 0 ? "none" : text);
-    }
+    for (int i = 0; i < table->count; i++) print_most(of(&table->columns[i]), most);
     putchar('\n');
 }
 
@@ -234,6 +236,19 @@ static int largest_layers(const struct plan_column *column)
 static int largest_batch(const struct plan_column *column)
 {
     return column->largest_batch;
+}
+
+static void print_largest_batches(const struct table *table)
+{
+    for (int keep = ACTIVATION_ALL; keep <= ACTIVATION_OFFLOADED; keep++) {
+        char label[64];
+        snprintf(label, sizeof label, "largest batch, activations %s",
+            activation_keep_name((enum activation_keep)keep));
+        print_label(label);
+        for (int i = 0; i < table->count; i++)
+            print_most(table->columns[i].largest_batches[keep], FORECAST_MOST_BATCH);
+        putchar('\n');
+    }
 }
 
 static void print_fits(const struct table *table, uint64_t memory)
@@ -247,6 +262,7 @@ static void print_fits(const struct table *table, uint64_t memory)
     print_at_most("most layers, else the same", table, largest_layers, FORECAST_MOST_LAYERS);
     print_at_most("largest batch, else the same", table, largest_batch, FORECAST_MOST_BATCH);
     print_per_token("bytes sent / token with that batch", table, largest_sent_per_token);
+    print_largest_batches(table);
 }
 
 /* ---- all of it ---- */
@@ -299,14 +315,14 @@ static void json_run(
     int nranks = column->config.nranks;
     fprintf(json,
         "{\"model\":\"%s\",\"architecture\":\"%s\",\"layers\":%d,\"heads\":%d,\"kv_heads\":%d,"
-        "\"channels\":%d,\"hidden\":%lld,\"vocab\":%d,\"positions\":%d,\"ranks\":%d,\"stage\":%d,\"shard_group\":%d,\"dtype\":\"%s\",\"gradient_dtype\":\"%"
+        "\"channels\":%d,\"hidden\":%lld,\"vocab\":%d,\"positions\":%d,\"ranks\":%d,\"stage\":%d,"
+        "\"shard_group\":%d,\"dtype\":\"%s\",\"gradient_dtype\":\"%"
         "s\","
         "\"batch\":%d,\"seq\":%d,\"accumulate\":%d,\"checkpoint_activations\":\"%s\","
         "\"offload\":\"%s\"",
         options->model, architecture_name(model->architecture), model->layers, model->heads,
         gpt2_kv_heads(model), model->channels, (long long)gpt2_hidden(model), model->vocab,
-        model->max_t,
-        nranks, column->stage, train->shard_group > 0 ? train->shard_group : nranks,
+        model->max_t, nranks, column->stage, train->shard_group > 0 ? train->shard_group : nranks,
         dtype_name(train->dtype), dtype_name(train->gradient_dtype), train->batch,
         train->seq > 0 ? train->seq : model->max_t, train->accumulate,
         activation_keep_name(train->activations), train->offload_optimizer ? "optimizer" : "none");
@@ -354,14 +370,19 @@ void plan_print_json(
     json_held(json, &column->forecast);
     json_sent(json, &column->forecast);
     fprintf(json, ",\"sent_per_token\":%.6g", sent_per_token(column));
-    if (options->memory_bytes > 0)
-        fprintf(json,
-            ",\"memory\":%zu,\"fits\":%s,\"largest_layers\":%d,\"largest_batch\":%d,"
-            "\"largest_sent_per_token\":%.6g}\n",
-            options->memory_bytes, column->fits ? "true" : "false", column->largest_layers,
-            column->largest_batch, column->largest_sent_per_token);
-    else
+    if (options->memory_bytes == 0) {
         fputs(",\"memory\":null,\"fits\":null,\"largest_layers\":null,\"largest_batch\":null,"
-              "\"largest_sent_per_token\":null}\n",
+              "\"largest_sent_per_token\":null,\"largest_batches\":null}\n",
             json);
+        return;
+    }
+    fprintf(json,
+        ",\"memory\":%zu,\"fits\":%s,\"largest_layers\":%d,\"largest_batch\":%d,"
+        "\"largest_sent_per_token\":%.6g,\"largest_batches\":{",
+        options->memory_bytes, column->fits ? "true" : "false", column->largest_layers,
+        column->largest_batch, column->largest_sent_per_token);
+    for (int keep = ACTIVATION_ALL; keep <= ACTIVATION_OFFLOADED; keep++)
+        fprintf(json, "%s\"%s\":%d", keep == 0 ? "" : ",",
+            activation_keep_name((enum activation_keep)keep), column->largest_batches[keep]);
+    fputs("}}\n", json);
 }

@@ -17,6 +17,7 @@ struct plan_column {
     struct forecast forecast;
     bool fits; /* with --memory, as the two below */
     int largest_layers, largest_batch;
+    int largest_batches[ACTIVATION_OFFLOADED + 1]; /* the same for each way to keep activations */
     double largest_sent_per_token; /* bytes, with that batch */
 };
 

@@ -59,7 +59,7 @@ says "stage 0" "stage 3" "Ψ = 124.44 M" "2 + 2.67" -- plan --model gpt2-124m --
 [ "$(wc -l <"$work/plan")" -eq 4 ] || fail "expected four objects, one per stage"
 for key in model layers ranks stage dtype gradient_dtype batch seq accumulate shard_group checkpoint_activations parameters \
     padded held_sum formula_held sent_sum paper_psi paper_bytes formula_psi formula_bytes wire scalars_sent memory fits largest_layers largest_batch \
-    sent_per_token largest_sent_per_token; do
+    sent_per_token largest_sent_per_token largest_batches; do
     [ "$(grep -c "\"$key\":" "$work/plan")" -eq 4 ] || fail "key $key is not in every object"
 done
 [ "$(planned stage 3)$(planned fits 3)" = 2null ] || fail "the third object is not of stage 2, or has a memory"
@@ -75,6 +75,7 @@ says "it fits" yes -- plan --model gpt2-124m --ranks 8 --memory "$sum" --stage 0
 [ "$(planned fits)$(planned largest_layers)$(planned largest_batch)" = true128 ] || fail "it does not fit exactly: $(cat "$work/plan")"
 says "it fits" -- plan --model gpt2-124m --ranks 8 --memory $((sum - 1)) --stage 0 --json "$work/plan"
 [ "$(planned fits)$(planned largest_layers)$(planned largest_batch)" = false117 ] || fail "it fits: $(cat "$work/plan")"
+grep -qE '"largest_batches":\{"none":7,"full":[0-9]+,"partitioned":[0-9]+,"offload":[0-9]+\}' "$work/plan" || fail "no batches for each way to keep activations"
 says none -- plan --memory 1K
 
 # ---- a limit on a run: what the plan says it holds is enough, and half of it is not ----
