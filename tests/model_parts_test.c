@@ -17,8 +17,18 @@
 
 enum { BATCH = 2, T = 5, C = 12, LAYERS = 5, VOCAB = 10, MICROS = 5, PARTS = 4, USES = 64 };
 enum { ROWS = BATCH * T, X_BYTES = ROWS * C * sizeof(float) };
-static const struct gpt2_config config = {
-    .max_t = 6, .vocab = VOCAB, .layers = LAYERS, .heads = 3, .channels = C, .vocab_block = 4};
+static const struct gpt2_config configs[] = {
+    {.max_t = 6, .vocab = VOCAB, .layers = LAYERS, .heads = 3, .channels = C, .vocab_block = 4},
+    {ARCHITECTURE_LLAMA,
+        .max_t = 6,
+        .vocab = VOCAB,
+        .layers = LAYERS,
+        .heads = 6,
+        .channels = C,
+        .vocab_block = 4,
+        .kv_heads = 3,
+        .hidden = 20},
+};
 enum way { KEPT, AGAIN, CARRIED, WAYS };
 
 static int32_t tokens[MICROS][ROWS], targets[MICROS][ROWS];
@@ -64,7 +74,7 @@ static void open_part(struct part *part, int number, int parts, enum way way, bo
 {
     part->place = (struct pipeline_place){number, parts, MICROS};
     const struct params_part held = {0, 1, number, parts};
-    if (!CHECK_OK(params_make_part(&part->params, &config, &held))) exit(1);
+    if (!CHECK_OK(params_make_part(&part->params, &part->host->params.config, &held))) exit(1);
     struct model_hooks hooks = {.context = part, .enter = enter, .activations = part};
     if (way == CARRIED) hooks.act_save = act_save, hooks.act_load = act_load;
     struct gpt2_run run = model_host_run(BATCH, T);
@@ -163,9 +173,9 @@ static void check_uses(const struct part *part, bool in_flight)
     CHECK(at == part->seen_count);
 }
 
-static struct model_host make_host(void)
+static struct model_host make_host(const struct gpt2_config *config)
 {
-    struct model_host host = model_host_make(&config, 5);
+    struct model_host host = model_host_make(config, 5);
     for (size_t i = 0; i < host.params.elements; i++)
         host.weights[i] *= 10.0f; /* far from uniform predictions */
     return host;
@@ -223,20 +233,15 @@ static void run_whole(double *loss, struct model_host *host)
     device_close(device);
 }
 
-int main(void)
+static void test(const struct gpt2_config *config)
 {
-    for (int m = 0; m < MICROS; m++)
-        for (int i = 0; i < ROWS; i++) {
-            tokens[m][i] = (7 * m + 3 * i) % VOCAB;
-            targets[m][i] = (i + m) % 7 == 0 ? GPT2_IGNORED_TARGET : (5 * m + i * i) % VOCAB;
-        }
-    struct model_host whole = make_host();
+    struct model_host whole = make_host(config);
     double expected[MICROS], loss[MICROS];
     run_whole(expected, &whole);
     for (int parts = 1; parts <= PARTS; parts++)
         for (int way = KEPT; way < WAYS; way++)
             for (int in_flight = 0; in_flight < 2; in_flight++) {
-                struct model_host host = make_host();
+                struct model_host host = make_host(config);
                 memset(loss, 0, sizeof loss);
                 run_parts(loss, &host, parts, (enum way)way, in_flight);
                 CHECK(memcmp(loss, expected, sizeof loss) == 0);
@@ -244,5 +249,15 @@ int main(void)
                 model_host_free(&host);
             }
     model_host_free(&whole);
+}
+
+int main(void)
+{
+    for (int m = 0; m < MICROS; m++)
+        for (int i = 0; i < ROWS; i++) {
+            tokens[m][i] = (7 * m + 3 * i) % VOCAB;
+            targets[m][i] = (i + m) % 7 == 0 ? GPT2_IGNORED_TARGET : (5 * m + i * i) % VOCAB;
+        }
+    for (int i = 0; i < 2; i++) test(&configs[i]);
     return test_result();
 }
