@@ -20,6 +20,40 @@ static int cache_take(struct gather_cache *cache, int unit, bool *missing)
     return other;
 }
 
+/* Of a forward and its backward. NULL: no memory. */
+static struct model_use *list_uses(const struct params *params)
+{
+    struct model_use *uses = calloc((size_t)gpt2_uses(NULL, params, true), sizeof *uses);
+    if (uses != NULL) gpt2_uses(uses, params, true);
+    return uses;
+}
+
+static struct gather_order order_of(
+    const struct model_use *uses, bool backward, const struct stage_config *config)
+{
+    return (struct gather_order){
+        .uses = uses,
+        .forward_count = gpt2_uses(NULL, config->params, false),
+        .train_count = gpt2_uses(NULL, config->params, true),
+        .place = stage_place(config),
+        .backward = backward,
+    };
+}
+
+/* NULL: there are no more. */
+static const struct model_use *next_use(struct gather_order *order)
+{
+    for (; order->step < (order->backward ? pipeline_steps(&order->place) : 1); order->step++) {
+        enum pipeline_work work = PIPELINE_FORWARD;
+        if (order->backward) work = pipeline_step_at(&order->place, order->step).work;
+        int begin = work == PIPELINE_FORWARD ? 0 : order->forward_count;
+        int end = work == PIPELINE_FORWARD ? order->forward_count : order->train_count;
+        if (begin + order->next < end) return &order->uses[begin + order->next++];
+        order->next = 0;
+    }
+    return NULL;
+}
+
 static bool needs_weights(const struct model_use *use)
 {
     return use->use != UNIT_BACKWARD_GRAD;
@@ -29,15 +63,14 @@ void gather_predict_times(int *times, bool backward, const struct stage_config *
 {
     if (stage_keeps(config).weights != KEEP_SHARD) return;
     struct gather_cache cache = empty_cache;
-    int count = gpt2_uses(NULL, config->params, backward);
-    struct model_use *uses = calloc((size_t)count, sizeof *uses);
+    struct model_use *uses = list_uses(config->params);
     if (uses == NULL) abort(); /* a few hundred bytes */
-    gpt2_uses(uses, config->params, backward);
-    for (int i = 0; i < count; i++) {
+    struct gather_order order = order_of(uses, backward, config);
+    for (const struct model_use *use; (use = next_use(&order)) != NULL;) {
         bool missing;
-        if (!needs_weights(&uses[i])) continue;
-        cache.latest = cache_take(&cache, uses[i].unit, &missing);
-        times[uses[i].unit] += missing;
+        if (!needs_weights(use)) continue;
+        cache.latest = cache_take(&cache, use->unit, &missing);
+        times[use->unit] += missing;
     }
     free(uses);
 }
@@ -65,12 +98,10 @@ enum status gather_open(struct stage *stage)
     struct gather *gather = &stage->gather;
     const struct stage_config *config = &stage->config;
     if (stage->keeps.weights != KEEP_SHARD) return STATUS_OK;
-    gather->forward_count = gpt2_uses(NULL, config->params, false);
-    gather->train_count = gpt2_uses(NULL, config->params, true);
-    gather->uses = calloc((size_t)gather->train_count, sizeof *gather->uses);
+    gather->uses = list_uses(config->params);
     if (gather->uses == NULL)
-        return FAIL(STATUS_SYSTEM, "no memory for a list of %d uses", gather->train_count);
-    gpt2_uses(gather->uses, config->params, true);
+        return FAIL(STATUS_SYSTEM, "no memory for a list of what uses %d units",
+            config->params->unit_count);
     gather->cache = empty_cache;
     return temporary_open(&gather->pair, TEMPORARY_GATHERED, config);
 }
@@ -82,12 +113,10 @@ void gather_close(struct stage *stage)
     free(gather->uses);
 }
 
-void gather_begin_pass(struct stage *stage, bool backward)
+void gather_begin_passes(struct stage *stage, bool backward)
 {
-    struct gather *gather = &stage->gather;
-    gather->cache = empty_cache;
-    gather->use_count = backward ? gather->train_count : gather->forward_count;
-    gather->next_use = 0;
+    stage->gather.cache = empty_cache;
+    stage->gather.order = order_of(stage->gather.uses, backward, &stage->config);
 }
 
 /* Sees to it that a buffer has the unit, or will have it once the stream gets there. */
@@ -111,11 +140,11 @@ static enum status fetch(int *buffer, int unit, struct stage *stage)
 /* The unit after this one that needs weights. */
 static enum status fetch_next(int unit, struct stage *stage)
 {
-    struct gather *gather = &stage->gather;
-    for (int i = gather->next_use; i < gather->use_count; i++) {
-        if (!needs_weights(&gather->uses[i]) || gather->uses[i].unit == unit) continue;
+    struct gather_order ahead = stage->gather.order;
+    for (const struct model_use *use; (use = next_use(&ahead)) != NULL;) {
+        if (!needs_weights(use) || use->unit == unit) continue;
         int buffer;
-        return fetch(&buffer, gather->uses[i].unit, stage);
+        return fetch(&buffer, use->unit, stage);
     }
     return STATUS_OK;
 }
@@ -124,9 +153,8 @@ enum status gather_enter(struct span *weights, int unit, enum unit_use use, stru
 {
     struct gather *gather = &stage->gather;
     const struct stage_config *config = &stage->config;
-    assert(gather->next_use < gather->use_count);
-    const struct model_use *expected = &gather->uses[gather->next_use++];
-    assert(expected->unit == unit && expected->use == use);
+    const struct model_use *expected = next_use(&gather->order);
+    assert(expected != NULL && expected->unit == unit && expected->use == use);
     if (!needs_weights(expected)) return STATUS_OK;
     int buffer;
     TRY(fetch(&buffer, unit, stage));

@@ -45,7 +45,7 @@ static enum status give_buffer(struct stage *stage)
 enum status gradients_lend(struct span *gradients, int unit, enum unit_use use, struct stage *stage)
 {
     const struct stage_config *config = &stage->config;
-    bool input_part = use == UNIT_BACKWARD_GRAD && unit < config->params->embedding_units;
+    bool input_part = use == UNIT_BACKWARD_GRAD && stage_gradient_parts(unit, config) == 2;
     size_t bytes = config->layout->unit[unit].elements * dtype_bytes(config->gradient_dtype);
     if (stage->keeps.gradients == KEEP_SHARD || (input_part && stage->reduce)) {
         TRY(take_buffer(unit, stage));
@@ -125,6 +125,47 @@ enum status gradients_reduce_scatter(int unit, struct stage *stage)
     if (keep == KEEP_ALL) kept = span_part(kept, own, shard_bytes);
     if (stage->lent.lent) TRY(add_buffer(kept, own, stage));
     return settle(stage);
+}
+
+/* ---- the ends of a pipeline ---- */
+
+/* What is reduced of a unit's gradient here: all of it, or this rank's shard. */
+static size_t reduced_count(int unit, const struct stage_config *config)
+{
+    bool all = stage_keeps(config).optimizer == KEEP_ALL;
+    return all ? layout_padded(config->layout, unit) : config->layout->unit[unit].shard;
+}
+
+enum status stage_join_ends(struct stage *stage)
+{
+    const struct stage_config *config = &stage->config;
+    enum dtype dtype = config->gradient_dtype;
+    enum keep keep = stage->keeps.gradients;
+    if (config->ends == NULL) return STATUS_OK;
+    for (int u = 0; u < config->params->embedding_units; u++) {
+        size_t count = reduced_count(u, config), bytes = count * dtype_bytes(dtype);
+        struct span kept = stage_unit(stage->gradients, keep, dtype, u, stage);
+        size_t begin = kept.bytes > bytes ? (size_t)config->rank * bytes : 0;
+        struct span reduced = span_part(kept, begin, bytes);
+        TRY(ring_all_reduce(
+            reduced, reduced, count, dtype, REDOP_SUM, config->ends, stage->stream));
+    }
+    return settle(stage);
+}
+
+void ends_predict_sent(uint64_t sent[COLLECTIVE_COUNT], const struct stage_config *config)
+{
+    struct pipeline_place place = stage_place(config);
+    bool first = place.stage == 0, last = place.stage == place.stage_count - 1;
+    if (first == last) return; /* neither, or the whole model */
+    for (int u = 0; u < config->params->embedding_units; u++) {
+        const struct ring_call call = {.collective = COLLECTIVE_ALL_REDUCE,
+            .dtype = config->gradient_dtype,
+            .redop = REDOP_SUM,
+            .count = reduced_count(u, config),
+            .reduce_dtype = stage_bucket(config).reduce_dtype};
+        sent[COLLECTIVE_ALL_REDUCE] += ring_predict_sent_bytes(&call, 2, last, config->ends);
+    }
 }
 
 /* ---- the norm ---- */

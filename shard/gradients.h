@@ -17,6 +17,7 @@
 #include <stdbool.h>
 
 #include "model/hooks.h"
+#include "ring/plan.h"
 #include "shard/temporary.h"
 #include "verbs/device.h"
 
@@ -41,6 +42,9 @@ MUST_CHECK enum status gradients_lend(
  * nothing happens in a pass that does not reduce. collective. */
 MUST_CHECK enum status gradients_all_reduce(int unit, struct stage *stage);
 MUST_CHECK enum status gradients_reduce_scatter(int unit, struct stage *stage);
+
+/* Adds what stage_join_ends() makes this rank send. Pure. */
+void ends_predict_sent(uint64_t sent[COLLECTIVE_COUNT], const struct stage_config *config);
 
 /* Σ x² of what this rank owns of a unit's reduced gradient, into stage->squares[unit], once what is
  * queued has been computed. */

@@ -52,7 +52,8 @@ void ledger_predict(uint64_t sent[COLLECTIVE_COUNT], const struct ledger_events 
 {
     const uint64_t times[MOMENT_COUNT] = {
         [MOMENT_FORWARD] = events->forwards,
-        [MOMENT_TRAIN] = events->trains,
+        [MOMENT_TRAIN] = events->trains / (uint64_t)stage_place(config).micro_count,
+        [MOMENT_STEP] = events->steps,
         [MOMENT_REDUCE] = events->reductions,
         [MOMENT_UPDATE] = events->updates,
     };

@@ -234,6 +234,7 @@ enum status stage_open(struct stage **out, const struct stage_config *config)
     enum reduce_dtype reduce = stage_reduce_dtype(config);
     ring_comm_set_reduce_dtype(config->group, reduce);
     if (config->replicas != NULL) ring_comm_set_reduce_dtype(config->replicas, reduce);
+    if (config->ends != NULL) ring_comm_set_reduce_dtype(config->ends, reduce);
     TRY_GOTO(stream_open(&stage->stream, config->device, "reduce"));
     TRY_GOTO(open_adam(stage));
     TRY_GOTO(open_kept(stage));
@@ -285,10 +286,20 @@ enum status stage_begin_step(struct stage *stage)
     return span_fill(stage->gradients, 0, stage->compute, stage->config.device);
 }
 
-void stage_begin_pass(struct stage *stage, bool backward, bool last)
+struct pipeline_place stage_place(const struct stage_config *config)
+{
+    const struct pipeline_place alone = {0, 1, 1};
+    return config->place.stage_count > 1 ? config->place : alone;
+}
+
+void stage_begin_passes(struct stage *stage, bool backward)
+{
+    if (stage->keeps.weights == KEEP_SHARD) gather_begin_passes(stage, backward);
+}
+
+void stage_begin_backward(struct stage *stage, bool last)
 {
     stage->reduce = last || stage->keeps.gradients == KEEP_SHARD;
-    if (stage->keeps.weights == KEEP_SHARD) gather_begin_pass(stage, backward);
 }
 
 /* ---- the stream ---- */
@@ -398,7 +409,9 @@ void stage_predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct stage_conf
 
 int stage_gradient_parts(int unit, const struct stage_config *config)
 {
-    return unit < config->params->embedding_units ? 2 : 1;
+    if (config->layout->unit[unit].elements == 0) return 0;
+    bool whole = stage_place(config).stage_count == 1; /* the input and the head are both here */
+    return unit < config->params->embedding_units && whole ? 2 : 1;
 }
 
 void stage_predict(struct stage_prediction *prediction, const struct stage_config *config)
@@ -418,6 +431,7 @@ void stage_predict(struct stage_prediction *prediction, const struct stage_confi
         if (keeps.weights == KEEP_ALL && keeps.optimizer == KEEP_SHARD)
             bucket_predict_gather(sent[MOMENT_UPDATE], u, false, &weights);
     }
+    ends_predict_sent(sent[MOMENT_STEP], config);
     gather_predict_sent(sent[MOMENT_FORWARD], false, config);
     gather_predict_sent(sent[MOMENT_TRAIN], true, config);
 }

@@ -8,9 +8,10 @@
  *   stage 3    shard     shard       shard          reduce-scatter, free           (all-gather when it is used)
  *
  *   stage_begin_step            gradients are zero
- *   per micro-batch             stage_begin_pass(), then the model's hooks call
+ *   per micro-batch             stage_begin_passes(), stage_begin_backward(), and the model's hooks call
  *       enter                   lends weights and gradients
  *       grad_ready              queues the unit's reduction on the stream
+ *   stage_join_ends             in a pipeline: both ends' parts of the embedding's gradient
  *   stage_norm                  waits until all reductions have passed
  *   stage_update
  *
@@ -39,6 +40,7 @@
 #include "shard/gather.h"
 #include "shard/gradients.h"
 #include "shard/layout.h"
+#include "shard/pipeline.h"
 #include "shard/update.h"
 
 struct stage;
@@ -86,6 +88,8 @@ struct stage_config {
     struct ring_comm *world;     /* all ranks: scalars */
     struct ring_comm *group;     /* the shard group; the world itself if there is one group only */
     struct ring_comm *replicas;  /* who keeps the same shard, one rank of each group; NULL: one group */
+    struct ring_comm *ends;      /* the first and the last stage of a pipeline; NULL elsewhere */
+    struct pipeline_place place; /* of the passes of a step; zeros: they come one by one */
     int rank;                    /* in the group; it has layout->nranks */
     int replica, replica_count;  /* which group, of how many */
     struct device *device;
@@ -143,9 +147,18 @@ struct model_hooks stage_hooks(struct stage *stage);
 /* Gradients become zero. */
 MUST_CHECK enum status stage_begin_step(struct stage *stage);
 
-/* A forward follows, and its backward if `backward` (uses.h). last: the step's last micro-batch, which
- * is the one that reduces where gradients are kept whole. */
-void stage_begin_pass(struct stage *stage, bool backward, bool last);
+/* The passes of a step follow, in the order of config.place; where that is no pipeline, the forward
+ * and the backward of one micro-batch. backward false: one forward alone. */
+void stage_begin_passes(struct stage *stage, bool backward);
+
+/* A backward follows. last: of the step's last micro-batch, which is the one that reduces where
+ * gradients are kept whole. */
+void stage_begin_backward(struct stage *stage, bool last);
+
+/* After a step's last reduction: where rows of the embedding are held by both ends of a pipeline,
+ * queues the sum of their gradients, of what this rank keeps reduced. Both ends then make the same
+ * update. collective over config.ends; nothing elsewhere. */
+MUST_CHECK enum status stage_join_ends(struct stage *stage);
 
 /* Waits until everything queued on the ring's stream has passed; counts the time. errors: those of the operations
  * queued. */
@@ -182,8 +195,9 @@ struct stage_part stage_part(const struct stage *stage, int unit, enum stage_sta
 /* The moments at which a stage sends. */
 enum stage_moment {
     MOMENT_FORWARD, /* a forward alone */
-    MOMENT_TRAIN,   /* a forward and its backward, without the reduction */
+    MOMENT_TRAIN,   /* the passes of a stage_begin_passes() with backward, without reductions */
     MOMENT_REDUCE,  /* the gradients of one backward */
+    MOMENT_STEP,    /* every step's stage_join_ends() */
     MOMENT_UPDATE,  /* also stage_publish() */
     MOMENT_COUNT
 };
@@ -198,8 +212,12 @@ void stage_predict(struct stage_prediction *prediction, const struct stage_confi
 /* The held bytes alone: quick, whatever the number of ranks. Other tags stay as they are. */
 void stage_predict_held(uint64_t held_bytes[MEMORY_TAG_COUNT], const struct stage_config *config);
 
-/* In how many parts a unit's gradient is reduced: the tied embedding's has the head's and the input's. */
+/* In how many parts a unit's gradient is reduced: the tied embedding's has the head's and the input's,
+ * which in a pipeline are of different stages. 0: the unit is not held here. */
 int stage_gradient_parts(int unit, const struct stage_config *config);
+
+/* The passes that come together: config->place, or those of one micro-batch. */
+struct pipeline_place stage_place(const struct stage_config *config);
 
 /* What a stage keeps under this configuration. */
 struct stage_keeps stage_keeps(const struct stage_config *config);

@@ -28,12 +28,14 @@ static struct need gathered(const struct stage_config *config)
     return (struct need){2, largest * dtype_bytes(config->dtype), MEMORY_GATHERED};
 }
 
-/* Where gradients are kept whole, only the embedding's input part is lent a buffer. */
+/* Where gradients are kept whole, only the embedding's input part is lent a buffer, and in a pipeline,
+ * where it is the only part, not even that. */
 static struct need gradient(const struct stage_config *config)
 {
     bool shards = stage_keeps(config).gradients == KEEP_SHARD;
     int units = shards ? config->layout->unit_count : config->params->embedding_units;
     size_t bytes = largest_of(units, config->layout) * dtype_bytes(config->gradient_dtype);
+    if (!shards && stage_place(config).stage_count > 1) return (struct need){0};
     return (struct need){units > 1 ? 2 : 1, bytes, MEMORY_GATHERED};
 }
 

@@ -59,7 +59,8 @@ static double sum_in_rank_order(const double *values, int nranks)
 
 enum status trainer_begin_pass(bool backward, bool last, struct trainer *trainer)
 {
-    stage_begin_pass(trainer->stage, backward, last);
+    stage_begin_passes(trainer->stage, backward);
+    stage_begin_backward(trainer->stage, last);
     return activation_begin_forward(0, backward, trainer->activations);
 }
 
