@@ -1,7 +1,9 @@
 /* The store of checkpoints beside a model that is only two buffers: an input comes back with the
  * bits that it had, whatever M, its size, what is kept and where, with passes one after another and
  * two that wait at once; a pass without a backward keeps nothing; held bytes fall as 1/M and are
- * none of the device's when offloaded; what is sent is predicted to the byte. ctest: timeout=60
+ * none of the device's when offloaded; what is sent is predicted to the byte. The same where the
+ * model computes on a stream, on the simulator, or with RINGZERO_TEST_DEVICE=cuda on a GPU.
+ * ctest: timeout=60
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,15 +16,19 @@
 enum { BLOCKS = 5, FIRST = 3, PASSES = 2, MOST = 4099 };
 
 struct job {
+    const char *device;
     enum activation_keep keep;
     size_t elements;
     bool overlap, own_thread; /* that gathers */
 };
 
-/* What a rank holds of a model: two buffers in which the blocks' inputs take turns. */
+/* What a rank holds of a model: two buffers in which the blocks' inputs take turns. Where it
+ * computes on a stream, everything here is queued there. */
 struct model {
+    struct device *device;
+    struct stream *compute;
     struct span x[2];
-    float expected[PASSES][BLOCKS][MOST];
+    float expected[PASSES][BLOCKS][MOST], found[BLOCKS][MOST], unkept[BLOCKS][MOST];
 };
 
 /* The same on all ranks, another in each pass and block. */
@@ -36,20 +42,31 @@ static struct span input_of(const struct model *model, int block, size_t element
     return span_part(model->x[(FIRST + BLOCKS - block) % 2], 0, elements * sizeof(float));
 }
 
+static void spoil(struct span x, int byte, const struct model *model)
+{
+    CHECK_OK(span_fill(x, byte, model->compute, model->device));
+}
+
+static void settle(const struct model *model)
+{
+    if (model->compute != NULL) CHECK_OK(stream_synchronize(model->compute, model->device));
+}
+
 static void forward(struct model *model, struct activation *store, int pass, bool backward,
     size_t elements, int round)
 {
+    settle(model); /* values are written anew */
     CHECK_OK(activation_begin_forward(pass, backward, store));
     for (int b = FIRST; b < FIRST + BLOCKS; b++) {
         struct span x = input_of(model, b, elements);
-        float *expected = model->expected[pass][b - FIRST];
-        for (size_t i = 0; i < elements; i++) ((float *)x.ptr)[i] = value(pass, b, i, round);
-        if (backward) memcpy(expected, x.ptr, x.bytes);
+        float *values = backward ? model->expected[pass][b - FIRST] : model->unkept[b - FIRST];
+        for (size_t i = 0; i < elements; i++) values[i] = value(pass, b, i, round);
+        CHECK_OK(span_copy(x, span_host(values, x.bytes), model->compute, model->device));
         CHECK_OK(activation_save(store, b, x));
         /* From now on the input of the block before is gone: its buffer is the next one's. */
-        memset(input_of(model, b + 1, elements).ptr, 0xff, x.bytes);
+        spoil(input_of(model, b + 1, elements), 0xff, model);
     }
-    memset(input_of(model, FIRST + BLOCKS, elements).ptr, 0xee, elements * sizeof(float));
+    spoil(input_of(model, FIRST + BLOCKS, elements), 0xee, model);
 }
 
 static void backward(struct model *model, struct activation *store, int pass, size_t elements)
@@ -58,12 +75,14 @@ static void backward(struct model *model, struct activation *store, int pass, si
     for (int b = FIRST + BLOCKS; b-- > FIRST;) {
         struct span x = input_of(model, b, elements);
         CHECK_OK(activation_load(store, b, x));
-        CHECK_MSG(memcmp(x.ptr, model->expected[pass][b - FIRST], x.bytes) == 0,
-            "pass %d, block %d of %zu elements", pass, b, elements);
-        if (b > FIRST) continue;
-        memset(model->x[0].ptr, 0xdd, model->x[0].bytes);
-        memset(model->x[1].ptr, 0xdd, model->x[1].bytes);
+        CHECK_OK(span_copy(
+            span_host(model->found[b - FIRST], x.bytes), x, model->compute, model->device));
     }
+    settle(model);
+    for (int b = 0; b < BLOCKS; b++)
+        CHECK_MSG(memcmp(model->found[b], model->expected[pass][b], elements * sizeof(float)) == 0,
+            "pass %d, block %d of %zu elements", pass, FIRST + b, elements);
+    for (int i = 0; i < 2; i++) spoil(model->x[i], 0xdd, model);
     CHECK_OK(activation_synchronize(store));
 }
 
@@ -133,7 +152,11 @@ static void run_rank(struct bootstrap *bootstrap, void *argument)
     struct activation *store = NULL;
     struct model *model = calloc(1, sizeof *model);
     if (model == NULL) abort();
-    if (!CHECK_OK(device_open(&config.device, "host"))) return;
+    if (!CHECK_OK(device_open(&config.device, job->device))) return;
+    if (device_kind(config.device) == MEMORY_CUDA)
+        CHECK_OK(stream_open(&config.compute, config.device, "compute"));
+    model->device = config.device;
+    model->compute = config.compute;
     if (config.nranks > 1) {
         CHECK_OK(ring_comm_open(&config.comm, &ring, bootstrap, config.device));
         if (!job->own_thread) CHECK_OK(stream_open(&config.ring, config.device, "ring"));
@@ -143,7 +166,8 @@ static void run_rank(struct bootstrap *bootstrap, void *argument)
             &model->x[i], job->elements * sizeof(float), MEMORY_ACTIVATIONS, config.device));
     if (CHECK_OK(activation_open(&store, &config))) run_passes(model, store, &config, job);
     activation_close(store);
-    if (config.ring != NULL) stream_close(config.ring, config.device);
+    stream_close(config.ring, config.device);
+    stream_close(config.compute, config.device);
     ring_comm_close(config.comm);
     for (int i = 0; i < 2; i++) memory_free(&model->x[i], MEMORY_ACTIVATIONS, config.device);
     struct memory_account left = memory_account_read(config.device);
@@ -171,18 +195,33 @@ static void test_formula(void)
     }
 }
 
+/* All ways to keep, to wait, and, on the host, to gather. */
+static void test_ways(const char *device, int nranks, size_t elements, bool own_thread)
+{
+    for (int way = 0; way < 4; way++) {
+        struct job job = {.device = device,
+            .keep = way % 2 == 0 ? ACTIVATION_PART : ACTIVATION_OFFLOADED,
+            .elements = elements,
+            .overlap = way < 2,
+            .own_thread = own_thread};
+        ranks_as_threads(nranks, 20000, run_rank, &job);
+    }
+}
+
 int main(void)
 {
     static const size_t sizes[] = {1, 3, 64, 101, MOST};
     test_formula();
     for (int nranks = 1; nranks <= 4; nranks++)
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-            for (int way = 0; way < 8; way++) {
-                struct job job = {.keep = way % 2 == 0 ? ACTIVATION_PART : ACTIVATION_OFFLOADED,
-                    .elements = sizes[i],
-                    .overlap = way / 2 % 2 == 0,
-                    .own_thread = way < 4};
-                ranks_as_threads(nranks, 20000, run_rank, &job);
-            }
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            test_ways("host", nranks, sizes[i], false);
+            test_ways("host", nranks, sizes[i], true);
+        }
+    const char *device = getenv("RINGZERO_TEST_DEVICE");
+    if (device == NULL) device = "cudasim";
+    for (int nranks = 1; nranks <= 3 && test_has_device(device); nranks++) {
+        test_ways(device, nranks, 64, false);
+        test_ways(device, nranks, 101, false);
+    }
     return test_result();
 }
