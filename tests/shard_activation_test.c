@@ -1,7 +1,8 @@
 /* The store of checkpoints beside a model that is only two buffers: an input comes back with the
  * bits that it had, whatever M, its size, what is kept and where, with passes one after another and
  * two that wait at once; a pass without a backward keeps nothing; held bytes fall as 1/M and are
- * none of the device's when offloaded; what is sent is predicted to the byte. The same where the
+ * none of the device's when offloaded; what is sent is predicted to the byte; a rank that leaves is
+ * an error on the others. The same where the
  * model computes on a stream, on the simulator, or with RINGZERO_TEST_DEVICE=cuda on a GPU.
  * ctest: timeout=60
  */
@@ -20,6 +21,7 @@ struct job {
     enum activation_keep keep;
     size_t elements;
     bool overlap, own_thread; /* that gathers */
+    int leaver;               /* this rank leaves before its backward; -1: none does */
 };
 
 /* What a rank holds of a model: two buffers in which the blocks' inputs take turns. Where it
@@ -136,6 +138,24 @@ static void run_passes(struct model *model, struct activation *store,
     check_sent(config, sent);
 }
 
+/* An error on every rank that is left, of the call or of the ring's stream (I5). */
+static void run_left(struct model *model, struct activation *store,
+    const struct activation_config *config, const struct job *job)
+{
+    enum status status = STATUS_OK;
+    forward(model, store, 0, true, job->elements, 0);
+    if (config->rank == job->leaver) {
+        ring_comm_abort(config->comm, "this rank has left");
+        return;
+    }
+    activation_begin_backward(0, store);
+    for (int b = FIRST + BLOCKS; b-- > FIRST && status == STATUS_OK;)
+        status = activation_load(store, b, input_of(model, b, job->elements));
+    if (status == STATUS_OK) status = stream_synchronize(config->ring, config->device);
+    CHECK(status == STATUS_ABORTED);
+    CHECK_TEXT("this rank has left");
+}
+
 static void run_rank(struct bootstrap *bootstrap, void *argument)
 {
     const struct job *job = argument;
@@ -164,7 +184,10 @@ static void run_rank(struct bootstrap *bootstrap, void *argument)
     for (int i = 0; i < 2; i++)
         CHECK_OK(memory_alloc(
             &model->x[i], job->elements * sizeof(float), MEMORY_ACTIVATIONS, config.device));
-    if (CHECK_OK(activation_open(&store, &config))) run_passes(model, store, &config, job);
+    if (CHECK_OK(activation_open(&store, &config))) {
+        if (job->leaver >= 0) run_left(model, store, &config, job);
+        else run_passes(model, store, &config, job);
+    }
     activation_close(store);
     stream_close(config.ring, config.device);
     stream_close(config.compute, config.device);
@@ -196,14 +219,15 @@ static void test_formula(void)
 }
 
 /* All ways to keep, to wait, and, on the host, to gather. */
-static void test_ways(const char *device, int nranks, size_t elements, bool own_thread)
+static void test_ways(const char *device, int nranks, size_t elements, bool own_thread, int leaver)
 {
     for (int way = 0; way < 4; way++) {
         struct job job = {.device = device,
             .keep = way % 2 == 0 ? ACTIVATION_PART : ACTIVATION_OFFLOADED,
             .elements = elements,
             .overlap = way < 2,
-            .own_thread = own_thread};
+            .own_thread = own_thread,
+            .leaver = leaver};
         ranks_as_threads(nranks, 20000, run_rank, &job);
     }
 }
@@ -214,14 +238,16 @@ int main(void)
     test_formula();
     for (int nranks = 1; nranks <= 4; nranks++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-            test_ways("host", nranks, sizes[i], false);
-            test_ways("host", nranks, sizes[i], true);
+            test_ways("host", nranks, sizes[i], false, -1);
+            test_ways("host", nranks, sizes[i], true, -1);
         }
+    test_ways("host", 3, MOST, false, 1);
+    test_ways("host", 3, MOST, true, 2);
     const char *device = getenv("RINGZERO_TEST_DEVICE");
     if (device == NULL) device = "cudasim";
     for (int nranks = 1; nranks <= 3 && test_has_device(device); nranks++) {
-        test_ways(device, nranks, 64, false);
-        test_ways(device, nranks, 101, false);
+        test_ways(device, nranks, 64, false, -1);
+        test_ways(device, nranks, 101, false, -1);
     }
     return test_result();
 }
