@@ -161,6 +161,37 @@ def tokenizer():
     write("tokenizer", "long_line", vocabulary(0, text, b"A" * 4099))
 
 
+def weights():
+    def tensors(cut=0, **changed):
+        import json
+
+        shapes = {"wte": [5, 4], "wpe": [3, 4], "ln_f": [4], "h.0.ln_1": [4], "h.0.ln_2": [4], "h.0.attn.c_attn": [4, 12],
+                  "h.0.attn.c_proj": [4, 4], "h.0.mlp.c_fc": [4, 16], "h.0.mlp.c_proj": [16, 4]}
+        header, at = {}, 0
+        for name, shape in shapes.items():
+            for part in ("weight", "bias"):
+                extents = shape if part == "weight" else shape[-1:]
+                size = 4
+                for extent in extents:
+                    size *= extent
+                header[name + "." + part] = {"dtype": "F32", "shape": extents, "data_offsets": [at, at + size]}
+                at += size
+        header.update(changed)
+        text = json.dumps(header).encode()
+        return b"\0" + struct.pack("<Q", len(text)) + text + bytes(range(256)) * 8 + b"\0" * (at - 2048 - cut)
+
+    llmc = struct.pack("<256i", 20240326, 3, 3, 5, 1, 2, 4, 5, *[0] * 248)
+    count = 5 * 4 + 3 * 4 + 4 * 4 + 12 * 4 + 12 + 16 + 4 + 64 + 16 + 64 + 4 + 8
+    write("weights", "safetensors", tensors())
+    write("weights", "safetensors_cut", tensors(cut=40))
+    write("weights", "safetensors_dtype", tensors(**{"wpe.weight": {"dtype": "BOOL", "shape": [3, 4], "data_offsets": [0, 12]}}))
+    write("weights", "safetensors_metadata", tensors(__metadata__={"n_head": "2"}))
+    write("weights", "safetensors_length", b"\0" + b"\xff" * 16)
+    write("weights", "llmc", b"\1" + llmc + b"\1\2\3\4" * count)
+    write("weights", "llmc_cut", b"\1" + llmc + b"\1\2\3\4" * (count - 1))
+    write("weights", "llmc_huge", b"\1" + struct.pack("<256i", 20240326, 5, *[2**31 - 1] * 6, *[0] * 248))
+
+
 def executor():
     # nranks, collective, dtype, redop, flags, root, count; then { how many, (edge, what, …)… } between two looks
     for collective in range(11):
@@ -241,5 +272,5 @@ def tunables():
     write("tunables", "interface", variables((7, b"lo")))
 
 
-for make in (hub, member, join, tcp, shm, tokens, tokenizer, executor, window, manifest, launch, tunables):
+for make in (hub, member, join, tcp, shm, tokens, tokenizer, weights, executor, window, manifest, launch, tunables):
     make()

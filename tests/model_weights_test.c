@@ -1,0 +1,272 @@
+/* Weights in others' files: Hugging Face's GPT-2 gives the logits that it gave there; what is written is read again, bit for bit, and
+ * lies where the formats say; what is damaged is refused, naming file, tensor or field.
+ * ctest: timeout=60
+ */
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model/gpt2.h"
+#include "model/safetensors.h"
+#include "model/weights.h"
+#include "tests/harness/harness.h"
+#include "tests/harness/model_host.h"
+
+static char folder[] = "/tmp/ringzero_weights_XXXXXX", path[PATH_MAX];
+
+static const char *in_folder(const char *name)
+{
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static const char *golden_path(void)
+{
+    static char golden[PATH_MAX];
+    const char *source = getenv("RINGZERO_SOURCE");
+    snprintf(golden, sizeof golden, "%s/tests/golden/gpt2_hf_golden.safetensors", source != NULL ? source : ".");
+    return golden;
+}
+
+/* ---- what Hugging Face computes ---- */
+
+static float *at_param(const struct model_host *host, const struct param *param)
+{
+    return host->weights + host->unit_begin[param->unit] + param->offset;
+}
+
+static void check_logits(const struct model_host *host, const struct safetensors *golden)
+{
+    const struct safetensors_tensor *tokens = safetensors_find("golden.tokens", golden),
+                                    *expected = safetensors_find("golden.logits", golden);
+    int batch = (int)tokens->shape[0], t = (int)tokens->shape[1], vocab = host->params.config.vocab;
+    int32_t ids[64];
+    float logits[64], wanted;
+    double loss, worst = 0.0;
+    size_t counted;
+    struct gpt2 *model;
+    struct device *device;
+    struct model_host lent = *host;
+    struct model_hooks hooks = model_host_hooks(&lent);
+    struct gpt2_run run = model_host_run(batch, t);
+    memcpy(ids, tokens->data, tokens->bytes);
+    if (!CHECK_OK(device_open(&device, "host")) ||
+        !CHECK_OK(gpt2_open(&model, &host->params, &hooks, &run, device)))
+        return;
+    CHECK_OK(gpt2_forward(&loss, &counted, ids, NULL, batch, t, model));
+    for (int b = 0; b < batch; b++)
+        for (int i = 0; i < t; i++) {
+            CHECK_OK(gpt2_logits(logits, b, i, model));
+            for (int v = 0; v < vocab; v++) {
+                size_t at = ((size_t)b * (size_t)t + (size_t)i) * (size_t)vocab + (size_t)v;
+                memcpy(&wanted, (const char *)expected->data + at * sizeof wanted, sizeof wanted);
+                worst = fmax(worst, fabs((double)logits[v] - (double)wanted));
+            }
+        }
+    CHECK_MSG(worst < 1e-4, "logits differ by up to %g", worst);
+    printf("logits differ from Hugging Face's by at most %.2g\n", worst);
+    gpt2_close(model);
+    device_close(device);
+}
+
+static struct model_host read_golden(void)
+{
+    struct weights *weights;
+    CHECK_STATUS(weights_open(&weights, golden_path(), &weights_safetensors, 7), STATUS_INVALID); /* 24 / 7 */
+    CHECK(weights == NULL);
+    if (!CHECK_OK(weights_open(&weights, golden_path(), &weights_safetensors, 3))) exit(test_result());
+    struct gpt2_config config = weights->config;
+    CHECK(config.vocab == 53 && config.max_t == 12 && config.channels == 24 && config.layers == 2 && config.heads == 3);
+    config.vocab_block = 10; /* so that the embedding comes in parts */
+    struct model_host host = model_host_make(&config, 1);
+    CHECK(host.params.embedding_units == 6);
+    for (int i = 0; i < host.params.param_count; i++)
+        CHECK_OK(weights_read(at_param(&host, &host.params.param[i]), &host.params.param[i], weights));
+    weights_close(weights);
+    return host;
+}
+
+/* ---- there and back ---- */
+
+static void write_all(const char *name, const struct weights_format *format, enum dtype dtype, const struct model_host *host)
+{
+    struct weights *weights;
+    if (!CHECK_OK(weights_create(&weights, in_folder(name), format, &host->params.config, dtype))) return;
+    for (int i = 0; i < host->params.param_count; i++)
+        CHECK_OK(weights_write(at_param(host, &host->params.param[i]), &host->params.param[i], weights));
+    CHECK(access(in_folder(name), F_OK) != 0); /* not before it is whole */
+    CHECK_OK(weights_finish(weights));
+    weights_close(weights);
+}
+
+static float rounded(float value, enum dtype dtype)
+{
+    if (dtype == DTYPE_BFLOAT16) return bfloat16_to_float32(float32_to_bfloat16(value));
+    if (dtype == DTYPE_FLOAT16) return float16_to_float32(float32_to_float16(value));
+    return value;
+}
+
+static void check_there_and_back(const char *name, const struct weights_format *format, enum dtype dtype,
+    const struct model_host *host)
+{
+    struct weights *weights;
+    write_all(name, format, dtype, host);
+    if (!CHECK_OK(weights_open(&weights, in_folder(name), format, 0))) return;
+    CHECK(weights->dtype == dtype && weights->config.heads == 3 && weights->config.vocab == 53);
+    float *values = calloc(host->params.elements, sizeof *values);
+    for (int i = 0; i < host->params.param_count; i++) {
+        const struct param *param = &host->params.param[i];
+        const float *wanted = at_param(host, param);
+        CHECK_OK(weights_read(values, param, weights));
+        size_t wrong = 0;
+        for (size_t e = 0; e < param->rows * param->cols; e++) wrong += values[e] != rounded(wanted[e], dtype);
+        CHECK_MSG(wrong == 0, "%s: %zu values of %s differ", name, wrong, param->name);
+    }
+    free(values);
+    weights_close(weights);
+}
+
+static size_t file_bytes(char **bytes, const char *name)
+{
+    FILE *file = fopen(in_folder(name), "rb");
+    *bytes = malloc(1 << 20);
+    if (file == NULL || *bytes == NULL) abort();
+    size_t count = fread(*bytes, 1, 1 << 20, file);
+    fclose(file);
+    return count;
+}
+
+/* Places counted by hand: V 53 padded to 128, C 24, T 12, L 2. */
+static void check_places(const struct model_host *host)
+{
+    char *bytes;
+    size_t count = file_bytes(&bytes, "model.bin");
+    int32_t header[9];
+    float value;
+    memcpy(header, bytes, sizeof header);
+    const int32_t expected[9] = {20240326, 3, 12, 53, 2, 3, 24, 128, 0};
+    CHECK(memcmp(header, expected, sizeof header) == 0);
+    const struct {
+        int unit; /* of the first parameter with this ending */
+        const char *ending;
+        size_t place, element;
+    } places[] = {{5, "wte", 0, 5}, /* behind its first row */
+        {6, "wpe", 128 * 24 + 7, 7}, {8, "qkvw", 140 * 24 + 4 * 24 + 72 * 24 + 3, 3}, {9, "lnfb", count / 4 - 256 - 1, 23}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        int p = 0;
+        while (host->params.param[p].unit != places[i].unit || strstr(host->params.param[p].name, places[i].ending) == NULL) p++;
+        const struct param *param = &host->params.param[p];
+        size_t place = places[i].place;
+        if (places[i].unit == 5) place = param->first_row * 24 + 5;
+        memcpy(&value, bytes + 1024 + 4 * place, sizeof value);
+        CHECK_MSG(value == at_param(host, param)[places[i].element], "%s", param->name);
+    }
+    memcpy(&value, bytes + 1024 + (size_t)53 * 24 * 4, sizeof value);
+    CHECK(value == 0.0f); /* padding */
+    free(bytes);
+}
+
+/* ---- what is refused ---- */
+
+static void put(const char *name, const char *bytes, size_t count)
+{
+    FILE *file = fopen(in_folder(name), "wb");
+    if (file == NULL || fwrite(bytes, 1, count, file) != count || fclose(file) != 0) abort();
+}
+
+static void refused(const char *name, const struct weights_format *format, const char *words)
+{
+    struct weights *weights;
+    enum status status = weights_open(&weights, in_folder(name), format, 0);
+    CHECK(status == STATUS_DATA || status == STATUS_INVALID);
+    CHECK(weights == NULL);
+    CHECK_TEXT(words);
+}
+
+static void safetensors_text(const char *json, size_t data, const char *words)
+{
+    char bytes[4096] = {0};
+    uint64_t length = strlen(json);
+    memcpy(bytes, &length, sizeof length);
+    memcpy(bytes + 8, json, length);
+    put("bad.safetensors", bytes, 8 + (size_t)length + data);
+    refused("bad.safetensors", &weights_safetensors, words);
+}
+
+#define TENSOR(name, shape, offsets) "\"" name "\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
+
+static void check_faults(void)
+{
+    char *bytes;
+    size_t count = file_bytes(&bytes, "model.bin");
+    put("cut.bin", bytes, count - 4);
+    refused("cut.bin", &weights_llmc, "bytes follow its header, expected");
+    put("short.bin", bytes, 1000);
+    refused("short.bin", &weights_llmc, "1000 bytes, expected llm.c's model file");
+    const struct {
+        int word;
+        int32_t value;
+        const char *words;
+    } headers[] = {{0, 7, "header[0] (magic) is 7"}, {1, 1, "header[1] (version) is 1"}, {4, 0, "header[4] (L) is 0"},
+        {6, INT32_MAX, "expected a model that can be"}, {7, 52, "header[7] (Vp) is 52"}, {5, 5, "heads"}};
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
+        char *damaged = malloc(count);
+        memcpy(damaged, bytes, count);
+        memcpy(damaged + 4 * headers[i].word, &headers[i].value, 4);
+        put("bad.bin", damaged, count);
+        refused("bad.bin", &weights_llmc, headers[i].words);
+        free(damaged);
+    }
+    free(bytes);
+    refused("none.bin", &weights_llmc, "cannot be read");
+    refused("none.safetensors", &weights_safetensors, "cannot be read");
+    put("tiny", "1234", 4);
+    refused("tiny", &weights_safetensors, "4 bytes, expected a safetensors file");
+    put("long", "\xff\xff\xff\xff\xff\xff\xff\xff{}", 10);
+    refused("long", &weights_safetensors, "its header would have 18446744073709551615 bytes");
+    safetensors_text("[1]", 0, "no JSON object");
+    safetensors_text("{}", 0, "has no tensor \"wte.weight\"");
+    safetensors_text("{\"a\":{}}", 0, "tensor \"a\": dtype");
+    safetensors_text("{" TENSOR("a", "[2,2]", "[0,8]") "}", 16, "8 bytes apart, expected 16");
+    safetensors_text("{" TENSOR("a", "[2,2]", "[0,16]") "}", 8, "tensor \"a\": data_offsets");
+    safetensors_text("{" TENSOR("a", "[2,2]", "[16,0]") "}", 32, "tensor \"a\": data_offsets");
+    safetensors_text("{" TENSOR("a", "[-2,2]", "[0,16]") "}", 16, "tensor \"a\": shape");
+    safetensors_text("{" TENSOR("a", "[1e15,1e15]", "[0,16]") "}", 16, "tensor \"a\": shape");
+    safetensors_text("{" TENSOR("a", "[1,1,1,1,1]", "[0,4]") "}", 4, "tensor \"a\": shape");
+    safetensors_text("{" TENSOR("wte.weight", "[4]", "[0,16]") "}", 16, "\"wte.weight\" has 1 dimensions, expected a matrix");
+    safetensors_text("{" TENSOR("wte.weight", "[2,2]", "[0,16]") "," TENSOR("wpe.weight", "[2,2]", "[0,16]") "}", 16, "layers");
+    struct weights *weights;
+    struct gpt2_config llama;
+    CHECK_OK(gpt2_preset(&llama, "llama-nano"));
+    CHECK_STATUS(weights_create(&weights, in_folder("llama.bin"), &weights_llmc, &llama, DTYPE_FLOAT32), STATUS_INVALID);
+    CHECK_TEXT("hold GPT-2's tensors only");
+    CHECK_OK(gpt2_preset(&llama, "nano"));
+    CHECK_STATUS(weights_create(&weights, in_folder("half.bin"), &weights_llmc, &llama, DTYPE_FLOAT16), STATUS_INVALID);
+    CHECK_STATUS(weights_create(&weights, "/nonexistent/a.bin", &weights_llmc, &llama, DTYPE_FLOAT32), STATUS_SYSTEM);
+    CHECK_OK(weights_create(&weights, in_folder("unfinished.bin"), &weights_llmc, &llama, DTYPE_FLOAT32));
+    weights_close(weights);
+    CHECK(access(in_folder("unfinished.bin.part"), F_OK) != 0);
+}
+
+int main(void)
+{
+    if (mkdtemp(folder) == NULL) abort();
+    struct safetensors *golden;
+    if (!CHECK_OK(safetensors_open(&golden, golden_path()))) return test_result();
+    struct model_host host = read_golden();
+    check_logits(&host, golden);
+    safetensors_close(golden);
+    check_there_and_back("model.bin", &weights_llmc, DTYPE_FLOAT32, &host);
+    check_there_and_back("half.bin", &weights_llmc, DTYPE_BFLOAT16, &host);
+    check_there_and_back("model.safetensors", &weights_safetensors, DTYPE_FLOAT32, &host);
+    check_there_and_back("half.safetensors", &weights_safetensors, DTYPE_FLOAT16, &host);
+    check_there_and_back("bhalf.safetensors", &weights_safetensors, DTYPE_BFLOAT16, &host);
+    check_places(&host);
+    check_faults();
+    model_host_free(&host);
+    char command[PATH_MAX + 16];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command) == 0 ? test_result() : 1;
+}
