@@ -124,9 +124,10 @@ struct model_ops {
         const struct ops_context *context);
 
     /* d_in (rows, in_cols) = d_out · weight; d_weight (out_cols, in_cols) += d_outᵀ · in; d_bias
-     * (out_cols), or NULL for none, += Σ over rows of d_out. d_out (rows, out_cols), in (rows, in_cols), weight
-     * (out_cols, in_cols). gelu_in NULL, or (rows, in_cols) where in = gelu(gelu_in): d_in is then
-     * the gradient of gelu_in, d_in = (d_out · weight) ∘ gelu′(gelu_in). */
+     * (out_cols), or NULL for none, += Σ over rows of d_out. d_out (rows, out_cols), in (rows,
+     * in_cols), weight (out_cols, in_cols). gelu_in NULL, or (rows, in_cols) where in =
+     * gelu(gelu_in): d_in is then the gradient of gelu_in, d_in = (d_out · weight) ∘
+     * gelu′(gelu_in). */
     void (*linear_backward)(void *d_in, float *d_weight, float *d_bias, const void *d_out,
         const void *in, const void *gelu_in, const void *weight, size_t rows, size_t in_cols,
         size_t out_cols, const struct ops_context *context);

@@ -17,8 +17,8 @@
  * are no atomics and one order of summation (I2). Where heads share keys and values, the block of
  * keys walks the queries of one head after another.
  *
- * Grid (tiles of rows, heads (of keys: kv_heads), batch), the longest rows first; attention_tiles_cuda.cuh has the
- * engines: 64 × 64 tiles in 128 threads on tensor cores (backward of heads wider than 64: 64 × 32),
+ * Grid (tiles of rows, heads, batch), the longest rows first; for keys (…, kv_heads, …).
+ * attention_tiles_cuda.cuh has the engines: 64 × 64 tiles in 128 threads on tensor cores (backward of heads wider than 64: 64 × 32),
  * at most 48 KiB shared; 32 × 32 (wide heads 16 × 16) in 64 threads by FMA, at most 44 KiB.
  *
  * Bytes per element of q, k or v (s each): forward 2s for q and out, and k, v once per tile of

@@ -41,8 +41,8 @@ static inline double portable_exp(double x)
     return ldexp(sum, (int)n);
 }
 
-/* cos and sin of 2πu, u in [0, 1]: the nearest quarter turn, and Taylor's series within an eighth of
- * it. */
+/* cos and sin of 2πu, u in [0, 1]: the nearest quarter turn, and Taylor's series within an eighth
+ * of it. */
 static inline void portable_turn(double *cosine, double *sine, double u)
 {
     static const double cos_series[9] = {1.0, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320,

@@ -112,7 +112,8 @@ static void check_gradients(const struct model_host *host, const struct golden *
     }
 }
 
-/* Forward, logits and backward with units of vocab_block rows; once more to see gradients added up. */
+/* Forward, logits and backward with units of vocab_block rows; once more to see gradients added
+ * up. */
 static void test_golden(const struct golden *golden, int vocab_block, bool recompute)
 {
     struct gpt2_config config = golden->config;
