@@ -200,7 +200,7 @@ static void print_why(const struct table *table)
     const struct forecast *forecast = &table->columns[0].forecast;
     print_heading("why: a unit is reduced + gathered", table);
     for (int part = 0; part < FORECAST_PART_COUNT; part++)
-        print_part((enum forecast_part)part, table);
+        if (forecast->wire[part].elements > 0) print_part((enum forecast_part)part, table);
     print_bytes("bytes for tokens, loss and norm", table, scalars, 0);
     printf(
         "# The paper counts every parameter 1 + 1 times, in stage 3 1 + 2; an all-reduce is both.\n"
@@ -316,8 +316,7 @@ static void json_run(
     fprintf(json,
         "{\"model\":\"%s\",\"architecture\":\"%s\",\"layers\":%d,\"heads\":%d,\"kv_heads\":%d,"
         "\"channels\":%d,\"hidden\":%lld,\"vocab\":%d,\"positions\":%d,\"ranks\":%d,\"stage\":%d,"
-        "\"shard_group\":%d,\"dtype\":\"%s\",\"gradient_dtype\":\"%"
-        "s\","
+        "\"shard_group\":%d,\"dtype\":\"%s\",\"gradient_dtype\":\"%s\","
         "\"batch\":%d,\"seq\":%d,\"accumulate\":%d,\"checkpoint_activations\":\"%s\","
         "\"offload\":\"%s\"",
         options->model, architecture_name(model->architecture), model->layers, model->heads,
