@@ -14,6 +14,7 @@
 #include "ring/exchange.h"
 #include "ring/flight.h"
 #include "ring/kernel_host.h"
+#include "ring/kernel_run.h"
 #include "ring/threshold.h"
 #include "ring/tunables.h"
 #include "ring/window.h"
@@ -483,6 +484,8 @@ static struct edge_config edge_config_of(int channel, enum edge_side side, int p
         .device = comm->device,
         .bell = progress_bell(comm->progress),
     };
+    if (comm->kernels && channel >= comm_device_channel(comm) && comm->config.cuda_line_bytes != KERNEL_NO_LINES)
+        config.flagged_bytes = kernel_flagged_bytes(comm->config.cuda_line_bytes);
     if (channel != comm_exchange_channel(comm)) return config;
     enum edge_side other = side == EDGE_PRODUCER ? EDGE_CONSUMER : EDGE_PRODUCER;
     config.shared = peer != comm->rank; /* what is small is mostly answered */

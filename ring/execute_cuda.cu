@@ -5,13 +5,13 @@
  *   thread 0                                             the others
  *   waits for data and room   [ld.acquire.sys]
  *   ───────────────────────── barrier: what to do is in shared memory ─────────────────────────
- *   reduce_run(): bytes moved per element as in reduce_cuda.cuh
+ *   reduce_run(): bytes moved per element as in reduce_cuda.cuh; of what is small, lines_run(): each thread waits for its own data
  *   ───────────────────────── barrier: the slice is written ───────────────────────────────────
  *   posts and frees           [st.release.sys, which covers what the block wrote before the barrier]
  */
 #include "ring/kernel_run.h"
+#include "ring/lines_cuda.cuh"
 #include "ring/primitive.h"
-#include "ring/reduce_cuda.cuh"
 
 #include "verbs/cuda_status.h"
 #include "verbs/plugin.h"
@@ -42,68 +42,119 @@ struct kernel_place {
     uint32_t step;
 };
 
-/* The block's own. */
+/* The block's own, in shared memory: written by thread 0 between barriers, but for `end` and what it explains. */
 struct kernel_block {
     struct kernel_channel channel;
     struct kernel_counter counters[KERNEL_EDGES];
     struct reduce_work work; /* of the slice in hand */
+    struct line_operands lines;
     uint64_t received_bytes, sent_bytes;
-    uint64_t began_ns;
-    uint32_t end;
+    uint32_t end; /* enum kernel_end; the first thread that gives up says it */
+    int blamed;   /* edge */
+    uint64_t found_tag, found_bytes;
+};
+
+DEVICE_FUNCTION void give_up(struct kernel_block &block, uint32_t end, int edge, uint64_t tag, uint64_t bytes)
+{
+    if (atomicCAS(&block.end, (uint32_t)KERNEL_OK, end) != KERNEL_OK) return;
+    block.blamed = edge;
+    block.found_tag = tag;
+    block.found_bytes = bytes;
+}
+
+/* How long a thread waits for an edge. */
+struct kernel_patience {
+    const struct kernel_run &run;
+    struct kernel_block &block;
+    int edge;
+    uint64_t deadline;
+    bool is_over;
+
+    __device__ kernel_patience(const struct kernel_run &of, struct kernel_block &by, int which)
+        : run(of), block(by), edge(which), deadline(0), is_over(false)
+    {
+    }
+
+    /* Asked after each look that found nothing; the host's memory and the clock are far away. */
+    __device__ __forceinline__ bool ended(uint32_t spins)
+    {
+        if (spins % 16 != 0) return false;
+        bool aborted = ld_relaxed_sys(&run.control->abort) != 0, late = false;
+        if (spins % 64 == 0) {
+            uint64_t now = now_ns();
+            if (deadline == 0) deadline = now + run.timeout_ns;
+            late = now >= deadline;
+        }
+        if (aborted || late) give_up(block, aborted ? KERNEL_ABORTED : KERNEL_LATE, edge, 0, 0);
+        is_over = *(const volatile uint32_t *)&block.end != KERNEL_OK; /* or another thread has given up */
+        return is_over;
+    }
 };
 
 /* Thread 0: until the counter, last seen as `seen`, has come this far. */
-DEVICE_FUNCTION bool await(uint64_t &seen, const uint64_t *counter, uint64_t least, const struct kernel_run &run,
-    struct kernel_block &block)
+DEVICE_FUNCTION bool await(uint64_t &seen, const uint64_t *counter, uint64_t least, struct kernel_patience patience)
 {
-    uint64_t deadline = 0;
-    if ((int64_t)(seen - least) >= 0) return true;
-    for (uint32_t spins = 1;; spins++) {
+    for (uint32_t spins = 1; (int64_t)(seen - least) < 0; spins++) {
         seen = ld_acquire_sys(counter); /* pairs with the release in finish(), fifo_post(), fifo_free() */
-        if ((int64_t)(seen - least) >= 0) return true;
-        if (ld_relaxed_sys(&run.control->abort) != 0) {
-            block.end = KERNEL_ABORTED;
-            return false;
-        }
-        if (spins % 64 != 0) continue;
-        uint64_t now = now_ns();
-        if (deadline == 0) deadline = now + run.timeout_ns;
-        if (now < deadline) continue;
-        block.end = KERNEL_LATE;
-        return false;
+        if ((int64_t)(seen - least) < 0 && patience.ended(spins)) return false;
     }
+    return true;
 }
 
-DEVICE_FUNCTION void tell(const struct kernel_run &run, struct kernel_block &block, int edge, uint64_t tag, uint64_t bytes)
+/* Thread 0, when a thread has given up. */
+DEVICE_FUNCTION void tell(const struct kernel_run &run, const struct kernel_block &block)
 {
     struct kernel_word &word = run.control->words[blockIdx.x];
-    word.edge = edge;
-    word.tag = tag;
-    word.bytes = bytes;
+    word.edge = block.blamed;
+    word.tag = block.found_tag;
+    word.bytes = block.found_bytes;
     word.expected_bytes = block.received_bytes;
     st_release_sys(&word.end, block.end); /* pairs with the acquire in kernel_host.c's first_word() */
 }
 
-/* What has arrived on an edge; NULL: it has not, or does not fit. */
-DEVICE_FUNCTION const void *arrived(int which, const struct kernel_run &run, struct kernel_block &block)
+/* ---- one step ---- */
+
+/* Whether what passes an edge in this run goes by lines. */
+DEVICE_FUNCTION bool by_lines(const struct kernel_edge &edge, const struct kernel_run &run)
+{
+    return run.by_lines && edge.flagged != NULL;
+}
+
+/* Line 1 of the next step by lines, and its flag. */
+DEVICE_FUNCTION flag_line *lines_of(uint32_t &flag, const struct kernel_edge &edge, const struct kernel_counter &counter)
+{
+    flag = (uint32_t)(counter.lines + 1);
+    return (flag_line *)(edge.flagged + (counter.lines & (edge.slot_count - 1)) * edge.flagged_bytes) + 1;
+}
+
+/* Where what arrives on an edge is, or will be, by lines; NULL: it has not come, or does not fit. */
+DEVICE_FUNCTION const void *arrived(const flag_line *&lines, uint32_t &flag, int which, const struct kernel_run &run,
+    struct kernel_block &block)
 {
     const struct kernel_edge &edge = block.channel.edges[which];
     struct kernel_counter &counter = block.counters[which];
-    if (!await(counter.seen, edge.tail, counter.step + 1, run, block)) {
-        tell(run, block, which, 0, 0);
-        return NULL;
-    }
+    if (by_lines(edge, run)) return lines = lines_of(flag, edge, counter);
+    if (!await(counter.seen, edge.tail, counter.step + 1, kernel_patience(run, block, which))) return NULL;
     uint64_t index = counter.step & (edge.slot_count - 1);
     const struct fifo_record *record = &edge.records[index];
     if (record->tag != run.tag || record->bytes != block.received_bytes || record->address != 0) {
-        block.end = KERNEL_MISFIT;
-        tell(run, block, which, record->tag, record->bytes);
+        give_up(block, KERNEL_MISFIT, which, record->tag, record->bytes);
         return NULL;
     }
     return edge.slots + index * edge.slot_bytes;
 }
 
-/* Thread 0: fills block.work for the slice at a place; false: the block ends. */
+/* Where what leaves by an edge goes; NULL: there is no room. */
+DEVICE_FUNCTION void *leaves(int which, const struct kernel_run &run, struct kernel_block &block)
+{
+    const struct kernel_edge &edge = block.channel.edges[which];
+    struct kernel_counter &counter = block.counters[which];
+    if (!await(counter.seen, edge.head, counter.step + 1 - edge.slot_count, kernel_patience(run, block, which))) return NULL;
+    if (by_lines(edge, run)) return block.lines.slot = lines_of(block.lines.slot_flag, edge, counter);
+    return edge.slots + (counter.step & (edge.slot_count - 1)) * edge.slot_bytes;
+}
+
+/* Thread 0: fills block.work for the slice at a place; false: it has given up. */
 DEVICE_FUNCTION bool prepare(const struct kernel_place &at, const struct kernel_step &step, const struct kernel_run &run,
     struct kernel_block &block)
 {
@@ -116,43 +167,83 @@ DEVICE_FUNCTION bool prepare(const struct kernel_place &at, const struct kernel_
     if (step.out != NULL) slice.out = step.out + skip * block.work.element_bytes;
     block.received_bytes = slice.count * step.wire_bytes;
     block.sent_bytes = slice.count * step.slot_bytes;
-    if (step.from >= 0 && (slice.wire = arrived(step.from, run, block)) == NULL) return false;
-    if (step.joins >= 0 && (slice.joined = arrived(step.joins, run, block)) == NULL) return false;
-    if (step.to >= 0) {
-        const struct kernel_edge &edge = channel.edges[step.to];
-        struct kernel_counter &counter = block.counters[step.to];
-        if (!await(counter.seen, edge.head, counter.step + 1 - edge.slot_count, run, block)) {
-            tell(run, block, step.to, 0, 0);
-            return false;
-        }
-        slice.slot = edge.slots + (counter.step & (edge.slot_count - 1)) * edge.slot_bytes;
-    }
+    block.lines = line_operands();
+    struct line_operands &lines = block.lines;
+    if (step.from >= 0 && (slice.wire = arrived(lines.wire, lines.wire_flag, step.from, run, block)) == NULL) return false;
+    if (step.joins >= 0 && (slice.joined = arrived(lines.joined, lines.joined_flag, step.joins, run, block)) == NULL) return false;
+    if (step.to >= 0 && (slice.slot = leaves(step.to, run, block)) == NULL) return false;
     block.work.kind = primitive_work(&slice, (enum primitive)step.primitive, block.work.scales);
     block.work.slice = slice;
     return true;
 }
 
-/* Thread 0. */
+/* Thread 0: line 0 of what comes must have this operation's tag; false: it has given up. */
+DEVICE_FUNCTION bool check_line(const flag_line *lines, uint32_t flag, int which, const struct kernel_run &run,
+    struct kernel_block &block)
+{
+    uint64_t tag;
+    struct kernel_patience patience(run, block, which);
+    if (lines == NULL) return true;
+    if (!line_take(tag, lines - 1, flag, patience)) return false;
+    if (tag != run.tag) give_up(block, KERNEL_MISFIT, which, tag, block.received_bytes);
+    return tag == run.tag;
+}
+
+/* All threads; false: this one has given up. */
+DEVICE_FUNCTION bool work_on(const struct kernel_step &step, const struct kernel_run &run, struct kernel_block &block)
+{
+    bool works = block.work.slice.count > 0 && block.work.kind != REDUCE_NOTHING;
+    if (!run.by_lines) {
+        if (works) reduce_run(block.work, threadIdx.x, blockDim.x);
+        return true;
+    }
+    const struct line_operands &lines = block.lines;
+    if (threadIdx.x == 0) {
+        if (lines.slot != NULL) line_put(lines.slot - 1, run.tag, lines.slot_flag);
+        if (!check_line(lines.wire, lines.wire_flag, step.from, run, block)) return false;
+        if (!check_line(lines.joined, lines.joined_flag, step.joins, run, block)) return false;
+    }
+    struct kernel_patience patience(run, block, lines.wire != NULL ? step.from : step.joins);
+    if (works) lines_run(block.work, lines, threadIdx.x, blockDim.x, patience);
+    return !patience.is_over;
+}
+
+/* Thread 0. What came by lines is in registers, or further, before the barrier: nothing is left to be released with head. */
+DEVICE_FUNCTION void release_one(int which, const struct kernel_run &run, struct kernel_block &block)
+{
+    const struct kernel_edge &edge = block.channel.edges[which];
+    struct kernel_counter &counter = block.counters[which];
+    counter.step++;
+    if (by_lines(edge, run)) {
+        counter.lines++;
+        st_relaxed_sys(edge.head, counter.step);
+    } else {
+        st_release_sys(edge.head, counter.step); /* pairs with fifo_room(), await() */
+    }
+}
+
+/* Thread 0. Behind lines tail follows at last, for who expects no lines: end_of(). */
 DEVICE_FUNCTION void finish(const struct kernel_step &step, const struct kernel_run &run, struct kernel_block &block)
 {
-    int consumed[2] = {step.from, step.joins};
-    for (int i = 0; i < 2; i++)
-        if (consumed[i] >= 0) /* pairs with fifo_room(), await() */
-            st_release_sys(block.channel.edges[consumed[i]].head, ++block.counters[consumed[i]].step);
+    if (step.from >= 0) release_one(step.from, run, block);
+    if (step.joins >= 0) release_one(step.joins, run, block);
     if (step.to < 0) return;
-    struct kernel_edge &edge = block.channel.edges[step.to];
-    uint64_t &posted = block.counters[step.to].step;
-    struct fifo_record *record = &edge.records[posted & (edge.slot_count - 1)];
+    const struct kernel_edge &edge = block.channel.edges[step.to];
+    struct kernel_counter &counter = block.counters[step.to];
+    struct fifo_record *record = &edge.records[counter.step & (edge.slot_count - 1)];
+    counter.step++;
     record->bytes = block.sent_bytes;
     record->tag = run.tag;
     record->address = 0;
-    st_release_sys(edge.tail, ++posted); /* pairs with fifo_ready(), await() */
+    if (by_lines(edge, run)) counter.lines++;
+    else st_release_sys(edge.tail, counter.step); /* pairs with fifo_ready(), await() */
 }
 
-static __global__ void __launch_bounds__(THREADS) plan_kernel(struct kernel_run run, struct reduce_work work)
+/* ---- all steps ---- */
+
+DEVICE_FUNCTION void begin(struct kernel_step *steps, const struct kernel_run &run, const struct reduce_work &work,
+    struct kernel_block &block)
 {
-    DYN_SHARED(struct kernel_step, steps);
-    __shared__ struct kernel_block block;
     if (threadIdx.x == 0) {
         block.channel = run.control->channels[blockIdx.x];
         block.work = work;
@@ -163,22 +254,49 @@ static __global__ void __launch_bounds__(THREADS) plan_kernel(struct kernel_run 
     const struct kernel_step *laid_out = run.control->steps + block.channel.first_step;
     for (uint32_t i = threadIdx.x; i < block.channel.step_count; i += blockDim.x) steps[i] = laid_out[i];
     __syncthreads();
+}
 
+/* All threads; false: one of them has given up, and all know it. */
+DEVICE_FUNCTION bool slice_step(const struct kernel_place &at, const struct kernel_step &step, const struct kernel_run &run,
+    struct kernel_block &block)
+{
+    bool goes_on = true;
+    if (threadIdx.x == 0) goes_on = prepare(at, step, run, block);
+    if (__syncthreads_or(!goes_on)) return false;
+    goes_on = work_on(step, run, block);
+    if (__syncthreads_or(!goes_on)) return false;
+    if (threadIdx.x == 0) finish(step, run, block);
+    return true;
+}
+
+DEVICE_FUNCTION void walk(const struct kernel_step *steps, const struct kernel_run &run, struct kernel_block &block)
+{
     const uint64_t slices = block.channel.slices, most = block.channel.in_flight;
     struct kernel_place at = {0, 0, 0};
     for (; at.block < slices; at.block += most)
         for (at.step = 0; at.step < block.channel.step_count; at.step++)
-            for (at.slice = 0; at.slice < most && at.block + at.slice < slices; at.slice++) {
-                if (threadIdx.x == 0) (void)prepare(at, steps[at.step], run, block);
-                __syncthreads();
-                if (block.end != KERNEL_OK) return;
-                if (block.work.slice.count > 0 && block.work.kind != REDUCE_NOTHING)
-                    reduce_run(block.work, threadIdx.x, blockDim.x);
-                __syncthreads();
-                if (threadIdx.x == 0) finish(steps[at.step], run, block);
-            }
-    if (threadIdx.x != 0) return;
-    for (uint32_t i = 0; i < block.channel.edge_count; i++) *block.channel.edges[i].counter = block.counters[i];
+            for (at.slice = 0; at.slice < most && at.block + at.slice < slices; at.slice++)
+                if (!slice_step(at, steps[at.step], run, block)) return;
+}
+
+/* Thread 0. */
+DEVICE_FUNCTION void end_of(const struct kernel_run &run, const struct kernel_block &block)
+{
+    if (block.end != KERNEL_OK) tell(run, block);
+    for (uint32_t i = 0; i < block.channel.edge_count; i++) {
+        const struct kernel_edge &edge = block.channel.edges[i];
+        *edge.counter = block.counters[i];
+        if (edge.produces && by_lines(edge, run)) st_release_sys(edge.tail, block.counters[i].step);
+    }
+}
+
+static __global__ void __launch_bounds__(THREADS) plan_kernel(struct kernel_run run, struct reduce_work work)
+{
+    DYN_SHARED(struct kernel_step, steps);
+    __shared__ struct kernel_block block;
+    begin(steps, run, work, block);
+    walk(steps, run, block);
+    if (threadIdx.x == 0) end_of(run, block);
 }
 
 static enum status cuda_launch(const struct kernel_run *run, uint32_t most_steps, void *native, struct device *device)

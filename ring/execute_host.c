@@ -45,6 +45,8 @@ static void cursor_begin(struct cursor *cursor, struct operation *operation, int
     size_t largest = divide_up(largest_chunk(operation), (size_t)operation->cursor_count);
     struct slice_cut cut = slice_cut(
         largest, element, comm->one_memory && !operation->on_device, comm->config.slot_bytes, comm->config.slot_count);
+    operation->by_lines = kernel_takes_lines(largest * element, operation);
+    if (operation->by_lines) cut = (struct slice_cut){largest, 1};
     int root = 0;
     while (comm_rank_at(comm, channel, root) != operation->root) root++;
     *cursor = (struct cursor){

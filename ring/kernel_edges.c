@@ -38,6 +38,8 @@ enum status kernel_edges_add(struct kernel_edges *edges, int channel, struct edg
 {
     int place = 0;
     if (kernel_edges_find(edges, channel, edge) >= 0) return STATUS_OK;
+    if (edge->flagged != NULL && needs_bridge(edge)) /* the peer cannot know it, and would send by lines */
+        return FAIL(STATUS_CUDA, "kernels do not reach what is shared with rank %d: set RINGZERO_CUDA_MODE=copies", edge->config.peer);
     while (edges->links[channel][place].edge != NULL) place++;
     assert(place < KERNEL_EDGES);
     struct kernel_link *link = &edges->links[channel][place];
@@ -45,7 +47,7 @@ enum status kernel_edges_add(struct kernel_edges *edges, int channel, struct edg
     link->fifo = link->bridge != NULL ? link->bridge->fifo : edge->fifo;
     bool produces = edge->config.side == EDGE_PRODUCER;
     uint64_t step = edge->fifo.step;
-    struct kernel_counter begin = {step, produces ? step - edge->fifo.slot_count : step}; /* not seen: looked at when first asked */
+    struct kernel_counter begin = {step, produces ? step - edge->fifo.slot_count : step, 0}; /* not seen: looked at when first asked */
     TRY(edges->device->ops->copy(span_part(edges->counters, counter_at(channel, place), sizeof begin),
         span_host(&begin, sizeof begin), NULL, edges->device));
     link->edge = edge;
@@ -65,6 +67,9 @@ uint32_t kernel_edges_describe(struct kernel_edge *table, const struct kernel_ed
             .records = (struct fifo_record *)(void *)((char *)fifo->records + shift),
             .tail = (uint64_t *)(void *)((char *)fifo->tail + shift),
             .head = (uint64_t *)(void *)((char *)fifo->head + shift),
+            .flagged = link->edge->flagged == NULL ? NULL : link->edge->flagged + slots_shift,
+            .flagged_bytes = link->edge->config.flagged_bytes,
+            .produces = link->edge->config.side == EDGE_PRODUCER,
             .slot_bytes = fifo->slot_bytes,
             .slot_count = fifo->slot_count,
             .counter = (struct kernel_counter *)(void *)((char *)edges->counters.ptr + counter_at(channel, (int)count)),

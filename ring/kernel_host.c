@@ -35,6 +35,13 @@ bool kernel_is_wanted(const struct operation *operation)
            device_table(comm->device, PLUGIN_RING) != NULL && most_steps(comm) <= KERNEL_MOST_STEPS;
 }
 
+bool kernel_takes_lines(size_t largest_bytes, const struct operation *operation)
+{
+    const struct ring_config *config = &operation->comm->config;
+    return kernel_is_wanted(operation) && config->cuda_line_bytes != KERNEL_NO_LINES && largest_bytes <= config->cuda_line_bytes &&
+           largest_bytes <= config->slot_bytes; /* over edges that have no lines it is one slice, too */
+}
+
 static struct kernel_control *control_of(const struct ring_comm *comm) { return comm->kernel->control.ptr; }
 
 /* ---- before ---- */
@@ -125,6 +132,7 @@ static enum status launch(struct operation *operation)
         .tag = operation->tag,
         .timeout_ns = (uint64_t)clock_ms_to_ns(2 * comm->config.timeout_ms), /* the host's own comes first, and says more */
         .channels = operation->cursor_count,
+        .by_lines = operation->by_lines,
     };
     void *native = flights_native(comm);
     assert(steps <= most_steps(comm));
@@ -252,9 +260,10 @@ void kernel_describe_wait(char *text, size_t bytes, int *rank, const struct oper
     for (int c = 0; c < operation->cursor_count && runs; c++)
         for (int i = 0; i < KERNEL_EDGES && comm->kernel->edges.links[c][i].edge != NULL; i++) {
             const struct kernel_link *link = &comm->kernel->edges.links[c][i];
-            uint64_t filled = __atomic_load_n(link->fifo.tail, __ATOMIC_ACQUIRE) - __atomic_load_n(link->fifo.head, __ATOMIC_ACQUIRE);
+            int64_t filled = /* behind lines tail comes after head */
+                (int64_t)(__atomic_load_n(link->fifo.tail, __ATOMIC_ACQUIRE) - __atomic_load_n(link->fifo.head, __ATOMIC_ACQUIRE));
             bool consumes = link->edge->config.side == EDGE_CONSUMER;
-            if (filled != (consumes ? 0 : link->fifo.slot_count)) continue;
+            if (consumes ? filled > 0 : filled < (int64_t)link->fifo.slot_count) continue;
             snprintf(text, bytes, "%s rank %d (its kernel, channel %d, %s)", consumes ? "data from" : "room at",
                 link->edge->config.peer, c, link->edge->transport->name);
             for (*rank = 0; comm_name(comm, *rank) != link->edge->config.peer;) ++*rank;

@@ -8,6 +8,11 @@
 /* Whether an operation on CUDA memory runs in a kernel: by what all ranks know alike. */
 bool kernel_is_wanted(const struct operation *operation);
 
+/* Whether it goes by lines (lines_cuda.cuh) where its edges have them, when the largest part of a chunk that a channel carries has so
+ * many bytes: likewise. */
+#define KERNEL_NO_LINES SIZE_MAX
+bool kernel_takes_lines(size_t largest_bytes, const struct operation *operation);
+
 /* Before the communicator's first edges for CUDA memory, if it wants kernels. errors: CUDA, SYSTEM. */
 MUST_CHECK enum status kernel_prepare(struct ring_comm *comm);
 

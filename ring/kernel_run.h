@@ -32,6 +32,7 @@ extern "C" {
 struct kernel_counter {
     uint64_t step; /* posted, or freed */
     uint64_t seen; /* head, or tail, when last looked at */
+    uint64_t lines; /* of the steps, those by lines */
 };
 
 /* One edge as the kernel finds it. */
@@ -39,8 +40,10 @@ struct kernel_edge {
     unsigned char *slots;
     struct fifo_record *records;
     uint64_t *tail, *head;
-    uint64_t slot_bytes, slot_count;
+    unsigned char *flagged; /* of lines_cuda.cuh; NULL: none */
+    uint64_t slot_bytes, slot_count, flagged_bytes;
     struct kernel_counter *counter;
+    uint64_t produces; /* 1: this rank posts, 0: it frees */
 };
 
 /* One step of the plan: the channel's part of its chunk. */
@@ -79,6 +82,12 @@ struct kernel_control {
     struct kernel_step steps[]; /* of all channels */
 };
 
+/* What lines need for so many bytes of partial sums of one chunk: line 0, and two lines for what is left of a unit. */
+static inline size_t kernel_flagged_bytes(size_t line_bytes)
+{
+    return ((line_bytes / 8 + 3) * 16 + 63) / 64 * 64;
+}
+
 /* By value to the kernel. */
 struct kernel_run {
     struct kernel_control *control;
@@ -86,6 +95,7 @@ struct kernel_run {
     uint64_t tag;
     uint64_t timeout_ns;
     int channels;
+    bool by_lines; /* over edges that have them; every chunk is one slice then */
 };
 
 /* What PLUGIN_RING is. */

@@ -247,27 +247,47 @@ template <class Op> DEVICE_FUNCTION void slice_run(const struct reduce_slice &sl
 
 /* ---- which operation ---- */
 
-template <class T> DEVICE_FUNCTION void run_of(const struct reduce_work &work, size_t thread, size_t threads)
+/* A runner runs what is named by an operation: Runner::run(op). This one the slice, from memory to memory. */
+struct slice_runner {
+    const struct reduce_slice &slice;
+    size_t thread, threads;
+    template <class Op> __device__ __forceinline__ void run(const Op &op) const { slice_run(slice, thread, threads, op); }
+};
+
+template <class T, class Runner> DEVICE_FUNCTION void run_of(const struct reduce_work &work, const Runner &runner)
 {
     bool scales = work.redop == REDOP_PREMUL_SUM || (work.redop == REDOP_AVG && !work.whole);
-    if (work.redop == REDOP_PROD)
-        slice_run(work.slice, thread, threads, arithmetic<T, T, false, true>(work));
-    else if (work.redop == REDOP_MIN)
-        slice_run(work.slice, thread, threads, extreme<T, false>(work));
-    else if (work.redop == REDOP_MAX)
-        slice_run(work.slice, thread, threads, extreme<T, true>(work));
-    else if (scales)
-        slice_run(work.slice, thread, threads, arithmetic<T, T, true, false>(work));
-    else
-        slice_run(work.slice, thread, threads, arithmetic<T, T, false, false>(work));
+    if (work.redop == REDOP_PROD) runner.run(arithmetic<T, T, false, true>(work));
+    else if (work.redop == REDOP_MIN) runner.run(extreme<T, false>(work));
+    else if (work.redop == REDOP_MAX) runner.run(extreme<T, true>(work));
+    else if (scales) runner.run(arithmetic<T, T, true, false>(work));
+    else runner.run(arithmetic<T, T, false, false>(work));
 }
 
-template <class T> DEVICE_FUNCTION void run_wide(const struct reduce_work &work, size_t thread, size_t threads)
+template <class T, class Runner> DEVICE_FUNCTION void run_wide(const struct reduce_work &work, const Runner &runner)
 {
-    if (work.redop == REDOP_PROD)
-        slice_run(work.slice, thread, threads, arithmetic<T, float, false, true>(work));
-    else
-        slice_run(work.slice, thread, threads, arithmetic<T, float, true, false>(work));
+    if (work.redop == REDOP_PROD) runner.run(arithmetic<T, float, false, true>(work));
+    else runner.run(arithmetic<T, float, true, false>(work));
+}
+
+/* Of all that is not copied. */
+template <class Runner> DEVICE_FUNCTION void operation_run(const struct reduce_work &work, const Runner &runner)
+{
+    if (work.wide && work.dtype == DTYPE_FLOAT16) return run_wide<float16>(work, runner);
+    if (work.wide) return run_wide<bfloat16>(work, runner);
+    switch (work.dtype) {
+    case DTYPE_INT8: return run_of<int8_t>(work, runner);
+    case DTYPE_UINT8: return run_of<uint8_t>(work, runner);
+    case DTYPE_INT32: return run_of<int32_t>(work, runner);
+    case DTYPE_UINT32: return run_of<uint32_t>(work, runner);
+    case DTYPE_INT64: return run_of<int64_t>(work, runner);
+    case DTYPE_UINT64: return run_of<uint64_t>(work, runner);
+    case DTYPE_FLOAT16: return run_of<float16>(work, runner);
+    case DTYPE_BFLOAT16: return run_of<bfloat16>(work, runner);
+    case DTYPE_FLOAT32: return run_of<float>(work, runner);
+    case DTYPE_FLOAT64: return run_of<double>(work, runner);
+    default: break;
+    }
 }
 
 DEVICE_FUNCTION void run_copy(const struct reduce_work &work, size_t thread, size_t threads)
@@ -289,21 +309,7 @@ DEVICE_FUNCTION void run_copy(const struct reduce_work &work, size_t thread, siz
 DEVICE_FUNCTION void reduce_run(const struct reduce_work &work, size_t thread, size_t threads)
 {
     if (work.kind == REDUCE_COPY) return run_copy(work, thread, threads);
-    if (work.wide && work.dtype == DTYPE_FLOAT16) return run_wide<float16>(work, thread, threads);
-    if (work.wide) return run_wide<bfloat16>(work, thread, threads);
-    switch (work.dtype) {
-    case DTYPE_INT8: return run_of<int8_t>(work, thread, threads);
-    case DTYPE_UINT8: return run_of<uint8_t>(work, thread, threads);
-    case DTYPE_INT32: return run_of<int32_t>(work, thread, threads);
-    case DTYPE_UINT32: return run_of<uint32_t>(work, thread, threads);
-    case DTYPE_INT64: return run_of<int64_t>(work, thread, threads);
-    case DTYPE_UINT64: return run_of<uint64_t>(work, thread, threads);
-    case DTYPE_FLOAT16: return run_of<float16>(work, thread, threads);
-    case DTYPE_BFLOAT16: return run_of<bfloat16>(work, thread, threads);
-    case DTYPE_FLOAT32: return run_of<float>(work, thread, threads);
-    case DTYPE_FLOAT64: return run_of<double>(work, thread, threads);
-    default: break;
-    }
+    operation_run(work, slice_runner{work.slice, thread, threads});
 }
 
 /* On the host. */

@@ -101,6 +101,9 @@ struct ring_config {
                            /* "kernel" each, whose ranks wait for one another on their GPUs, and which the host serves where edges */
                            /* are not cuda_ipc's; "auto": kernels where no two ranks of a host have the same ordinal, else copies. */
                            /* The same bits. RINGZERO_CUDA_MODE, auto */
+    size_t cuda_line_bytes; /* of a chunk that a channel carries: kernels pass up to so many with a flag in every word (lines_cuda.cuh), */
+                           /* where edges are cuda_ipc's: twice the bytes, but no counter is waited for. At most slot_bytes. SIZE_MAX */
+                           /* for none. RINGZERO_CUDA_LINE_BYTES, 8 KiB; 0 there for none */
     int channels;          /* rings that share the work, 1 … 16. RINGZERO_CHANNELS, 1 */
     enum hierarchy hierarchy; /* RINGZERO_HIERARCHY, auto */
     int timeout_ms;        /* without progress. RINGZERO_TIMEOUT_MS, the bootstrap's */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ring/comm.h"
+#include "ring/kernel_host.h"
 #include "ring/threshold.h"
 #include "ring/window.h"
 
@@ -14,6 +15,8 @@
 #define DEFAULT_WINDOW_BYTES ((size_t)16 << 10)
 #define CHECK_ROOTS_BYTES  ((size_t)256 << 10)
 #define CHECK_ALL_ROOTS    1
+#define DEFAULT_LINE_BYTES ((size_t)8 << 10)
+#define MOST_LINE_BYTES    ((size_t)1 << 20)
 #define EXCHANGE_NAME      "RINGZERO_EXCHANGE_BYTES"
 #define NO_EXCHANGE        1 /* RINGZERO_EXCHANGE_BYTES 0: a part of no bytes fits, no element does */
 
@@ -55,6 +58,15 @@ static enum status resolve_cuda_mode(struct ring_config *config)
     return FAIL(STATUS_INVALID, "RINGZERO_CUDA_MODE is \"%s\"; expected auto, copies or kernel", mode);
 }
 
+static enum status resolve_line_bytes(struct ring_config *config)
+{
+    uint64_t bytes = config->cuda_line_bytes;
+    TRY(tunable_from_environment(&bytes, "RINGZERO_CUDA_LINE_BYTES", 0, MOST_LINE_BYTES));
+    if (bytes == 0) bytes = getenv("RINGZERO_CUDA_LINE_BYTES") == NULL ? DEFAULT_LINE_BYTES : KERNEL_NO_LINES;
+    config->cuda_line_bytes = bytes;
+    return STATUS_OK;
+}
+
 enum status tunables_resolve(struct ring_config *config, const struct transport **transport,
     const struct ring_config *given, int timeout_ms)
 {
@@ -84,6 +96,7 @@ enum status tunables_resolve(struct ring_config *config, const struct transport 
     TRY(tunable_from_environment(&window_bytes, "RINGZERO_WINDOW_BYTES", 0, (uint64_t)1 << 40));
     if (window_bytes == 0) window_bytes = window_text == NULL ? DEFAULT_WINDOW_BYTES : WINDOW_NONE;
     config->window_bytes = window_bytes;
+    TRY(resolve_line_bytes(config));
     if (slot_bytes == 0) slot_bytes = DEFAULT_SLOT_BYTES;
     if (config->slot_count == 0) config->slot_count = DEFAULT_SLOT_COUNT;
     if (channels == 0) channels = 1;
@@ -143,6 +156,7 @@ struct tunables tunables_told(const struct ring_config *config)
         .exchange_bytes = config->exchange_bytes,
         .window_bytes = config->window_bytes,
         .check_roots_bytes = config->check_roots_bytes,
+        .cuda_line_bytes = config->cuda_line_bytes,
         .channels = config->channels,
         .timeout_ms = config->timeout_ms,
         .hierarchy = config->hierarchy,
@@ -175,6 +189,7 @@ enum status tunables_compare(const struct tunables *zero, const struct tunables 
     TRY(compare_number("RINGZERO_WINDOW_BYTES", zero->window_bytes, other->window_bytes, rank));
     TRY(compare_number("RINGZERO_SLOTS", zero->slot_count, other->slot_count, rank));
     TRY(compare_number("RINGZERO_CHECK_ROOTS", zero->check_roots_bytes, other->check_roots_bytes, rank));
+    TRY(compare_number("RINGZERO_CUDA_LINE_BYTES", zero->cuda_line_bytes, other->cuda_line_bytes, rank));
     TRY(compare_number("RINGZERO_CHANNELS", (uint64_t)zero->channels, (uint64_t)other->channels, rank));
     TRY(compare("RINGZERO_HIERARCHY", hierarchy_word(zero->hierarchy), hierarchy_word(other->hierarchy), rank));
     TRY(compare_texts("RINGZERO_CUDA_MODE", zero->cuda_mode, other->cuda_mode, rank));

@@ -6,6 +6,7 @@
  * ctest: timeout=120
  */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,6 +34,7 @@ struct world {
 struct setting {
     const char *mode;
     bool hosts; /* the last rank is on another one than the others */
+    size_t count, other_count; /* of a call that does not fit */
 };
 
 static bool world_open(struct world *world, const struct setting *setting, struct bootstrap *bootstrap)
@@ -86,13 +88,18 @@ static void sum_body(struct bootstrap *bootstrap, void *argument)
     world_close(&world);
 }
 
+/* Both large, both small enough for lines, and one of each. */
 static void count_body(struct bootstrap *bootstrap, void *argument)
 {
+    const struct setting *setting = argument;
     struct world world;
+    char mine[32], other[32];
     if (!world_open(&world, argument, bootstrap)) return;
-    enum status status = add(&world, world.rank == 1 ? COUNT - 1 : COUNT, NULL);
+    snprintf(mine, sizeof mine, "(%zu int32", setting->count);
+    snprintf(other, sizeof other, "(%zu int32", setting->other_count);
+    enum status status = add(&world, world.rank == 1 ? setting->other_count : setting->count, NULL);
     CHECK(status == STATUS_DATA || status == STATUS_ABORTED);
-    CHECK_MSG(strstr(status_text(), "300006") != NULL && strstr(status_text(), "300007 int32") != NULL &&
+    CHECK_MSG(strstr(status_text(), mine) != NULL && strstr(status_text(), other) != NULL &&
                   strstr(status_text(), "in CUDA memory") != NULL, "%s", status_text());
     CHECK_STATUS(add(&world, COUNT, NULL), STATUS_ABORTED);
     world_close(&world);
@@ -126,7 +133,10 @@ static void death_body(struct bootstrap *bootstrap, void *argument)
 int main(void)
 {
     if (!test_has_device(device_of_test())) return test_skip(device_of_test());
-    static struct setting settings[] = {{"copies", false}, {"kernel", false}, {"copies", true}, {"kernel", true}};
+    static struct setting settings[] = {{"copies", false, COUNT, COUNT - 1}, {"kernel", false, COUNT, COUNT - 1},
+        {"copies", true, COUNT, COUNT - 1}, {"kernel", true, COUNT, COUNT - 1}};
+    static struct setting small[] = {{"kernel", false, 100, 99}, {"kernel", false, COUNT, 99}, {"kernel", true, 100, COUNT}};
+    for (int i = 0; i < 3; i++) CHECK(ranks_as_processes(3, 30000, count_body, &small[i], -1) == 0);
     for (int i = 0; i < 4; i++) {
         CHECK(ranks_as_processes(2, 30000, sum_body, &settings[i], -1) == 0);
         CHECK(ranks_as_processes(3, 30000, sum_body, &settings[i], -1) == 0);

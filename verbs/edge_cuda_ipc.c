@@ -207,6 +207,12 @@ static bool cuda_available(const char **why, const struct device *device)
     return segment_available(why, device);
 }
 
+/* And what is flagged, behind them. */
+static size_t slots_bytes(const struct edge_config *config)
+{
+    return config->slot_count * (config->slot_bytes + config->flagged_bytes);
+}
+
 static enum status offer_consumer(struct edge *edge, struct cuda_offer *offer)
 {
     struct cuda_edge *cuda = edge->state;
@@ -216,8 +222,7 @@ static enum status offer_consumer(struct edge *edge, struct cuda_offer *offer)
     (void)sweep(cuda->lingerers);
     cuda->lingering = calloc(1, sizeof *cuda->lingering);
     if (cuda->lingering == NULL) return FAIL(STATUS_SYSTEM, "no memory for an edge");
-    TRY(memory_alloc(
-        &cuda->slots, config->slot_count * config->slot_bytes, MEMORY_COMMUNICATION, device));
+    TRY(memory_alloc(&cuda->slots, slots_bytes(config), MEMORY_COMMUNICATION, device));
     TRY(ipc_offer(&offer->slots, cuda->slots, device));
     TRY(memory_reserve(device, MEMORY_COMMUNICATION, segment_slots_at(config)));
     cuda->counted = segment_slots_at(config);
@@ -284,6 +289,14 @@ static void use_place(enum place place, struct edge *edge)
     edge->fifo.slots = cuda->segment.map + segment_slots_at(&edge->config);
 }
 
+/* Once it is known where the slots are. */
+static void find_flagged(struct edge *edge)
+{
+    const struct edge_config *config = &edge->config;
+    if (config->flagged_bytes > 0)
+        edge->flagged = edge->fifo.slots + config->slot_count * config->slot_bytes;
+}
+
 /* RINGZERO_CUDA_IPC=0: as if it did not work. */
 static enum status open_slots(
     struct cuda_edge *cuda, const struct cuda_offer *offer, struct device *device)
@@ -304,11 +317,10 @@ static enum status connect_producer(struct edge *edge, const struct cuda_offer *
      * attached. */
     if (__atomic_load_n(segment_word(&cuda->segment, WORD_CLOSED), __ATOMIC_SEQ_CST) != 0)
         return FAIL(STATUS_PEER, "rank %d has closed its side of the edge already", config->peer);
-    if (offer->slots.bytes != config->slot_bytes * config->slot_count)
+    if (offer->slots.bytes != slots_bytes(config))
         return FAIL(STATUS_DATA,
             "rank %d offers %llu bytes of slots, expected %zu: slots differ between ranks",
-            config->peer, (unsigned long long)offer->slots.bytes,
-            config->slot_bytes * (size_t)config->slot_count);
+            config->peer, (unsigned long long)offer->slots.bytes, slots_bytes(config));
     if (open_slots(cuda, offer, config->device) != STATUS_OK) {
         LOG_WARN("cuda_ipc", "to rank %d by pinned host memory: %s", config->peer, status_text());
         place = PLACE_HOST;
@@ -355,6 +367,7 @@ static enum status cuda_connect(struct edge *edge, bool *ready)
         TRY(connect_producer(edge, &offer));
         *ready = true;
     }
+    if (*ready) find_flagged(edge);
     if (*ready && offer.bell.pid != 0) edge->peer_bell = bell_attach(&offer.bell);
     return STATUS_OK;
 }

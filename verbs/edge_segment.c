@@ -41,7 +41,8 @@ size_t segment_slots_at(const struct edge_config *config)
 
 size_t segment_bytes(const struct edge_config *config)
 {
-    return whole_pages(segment_slots_at(config) + config->slot_count * config->slot_bytes);
+    return whole_pages(
+        segment_slots_at(config) + config->slot_count * (config->slot_bytes + config->flagged_bytes));
 }
 
 void segment_map_fifo(struct edge *edge, const struct segment *segment)

@@ -16,6 +16,7 @@
  *   12288        S·32           records                   producer
  *   next page    L·line_bytes   lines (lines.h)           producer
  *   next page    S·slot_bytes   slots, if they are here   producer
+ *   behind them  S·flagged_bytes  see struct edge         producer
  *
  * tail and head are on lines of their own: each is written by one core and polled by the other.
  */

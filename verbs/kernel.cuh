@@ -174,6 +174,15 @@ DEVICE_FUNCTION void st_relaxed_sys(uint32_t *flag, uint32_t value)
 #endif
 }
 
+DEVICE_FUNCTION void st_relaxed_sys(uint64_t *flag, uint64_t value)
+{
+#if ON_GPU
+    asm volatile("st.relaxed.sys.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
+#elif ON_SIMULATOR
+    __atomic_store_n(flag, value, __ATOMIC_RELAXED);
+#endif
+}
+
 /* A line: two words of 8 bytes, 16 bytes aligned, in one access. Each word arrives whole, the
  * two in any order, so a word that is half data and half flag needs no other flag: the
  * low-latency protocol. */

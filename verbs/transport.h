@@ -55,6 +55,7 @@ struct edge_config {
                           * one thread at a time */
     int rail;            /* a transport with several NICs takes number rail mod NICs, so that channels are spread over them */
     size_t line_bytes;   /* of an entry of lines.h, a multiple of 64, where the transport has them; 0: none wanted. Same on both sides */
+    size_t flagged_bytes; /* beside each slot, a multiple of 64, where the transport has such memory; 0: none wanted. Same on both sides */
     uint64_t start;      /* first step: 0, or near the wrap in tests; same on both sides */
     struct bootstrap *bootstrap;
     struct device *device; /* whose account counts the slots */
@@ -88,6 +89,10 @@ struct edge {
      * where fifo.slots says; only where kernels_reach. */
     intptr_t kernel_shift;
     bool kernels_reach;
+    /* slot_count · flagged_bytes that the producer's kernels write and the consumer's read, in the consumer's
+     * memory, as the slots; zeroed at first. What it holds says itself when it has come: a flag in each word of
+     * 8 bytes. NULL while the edge is not ready, and where there is none. */
+    unsigned char *flagged;
     uint64_t in_hand; /* the executor's: steps that it has begun and has yet to post or free */
     struct edge_config config;
     const struct transport *transport;
