@@ -77,7 +77,7 @@ const struct architecture_table *architecture_table(enum architecture architectu
     static const struct architecture_table gpt2 = {
         .biases = true,
         .turns = false,
-        .fc_cols = 1,
+        .fc_parts = 1,
         .norm_forward = gpt2_norm_forward,
         .norm_backward = gpt2_norm_backward,
         .hidden_forward = gpt2_hidden_forward,
@@ -86,7 +86,7 @@ const struct architecture_table *architecture_table(enum architecture architectu
     static const struct architecture_table llama = {
         .biases = false,
         .turns = true,
-        .fc_cols = 2,
+        .fc_parts = 2,
         .norm_forward = llama_norm_forward,
         .norm_backward = llama_norm_backward,
         .hidden_forward = llama_hidden_forward,

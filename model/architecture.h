@@ -16,9 +16,9 @@
 
 /* All functions are required. Shapes as in ops.h. */
 struct architecture_table {
-    bool biases;    /* linear layers and norms have biases, and norms a mean */
-    bool turns;     /* positions are rotary */
-    size_t fc_cols; /* of fc, per column of hidden */
+    bool biases;     /* linear layers and norms have biases, and norms a mean */
+    bool turns;      /* positions are rotary */
+    size_t fc_parts; /* columns of fc, per column of hidden */
 
     void (*norm_forward)(void *out, float *mean, float *rstd, const void *in, const void *weight,
         const void *bias, size_t rows, size_t cols, const struct ops_context *context);
@@ -26,7 +26,7 @@ struct architecture_table {
         const void *in, const float *mean, const float *rstd, const void *weight, size_t rows,
         size_t cols, const struct ops_context *context);
 
-    /* fc (rows, fc_cols · hidden) = in (rows, in_cols) · weightᵀ + bias, kept for backward; out
+    /* fc (rows, fc_parts · hidden) = in (rows, in_cols) · weightᵀ + bias, kept for backward; out
      * (rows, hidden). */
     void (*hidden_forward)(void *out, void *fc, const void *in, const void *weight,
         const void *bias, size_t rows, size_t in_cols, size_t hidden,

@@ -53,7 +53,7 @@ static void set_shape(struct gpt2 *model, int batch, int t)
     shape->qkv_cols = (shape->heads + 2 * shape->kv_heads) * shape->head_cols;
     shape->architecture = architecture_table(config->architecture);
     shape->hidden = params_slice(part, (size_t)gpt2_hidden(config)).count;
-    shape->fc_cols = shape->architecture->fc_cols * shape->hidden;
+    shape->fc_cols = shape->architecture->fc_parts * shape->hidden;
 }
 
 /* Vocabulary rows of the largest unit of them, as it is held here. */
