@@ -445,6 +445,12 @@ static cudaError_t relaxed_post(void)
     return after(kernel_post(flag, data, 3, 100, 1, two));
 }
 
+/* Blocks of a grid write the same elements. */
+static cudaError_t race_of_blocks(void)
+{
+    return after(kernel_blocks_race(bytes_on_device(256), 2, 64, NULL));
+}
+
 /* In at least one of these settings the result is wrong, or ThreadSanitizer says where. */
 static void check_shows(const char *name, bug_function plant, const char *const *settings)
 {
@@ -470,6 +476,9 @@ static void check_results(void)
     char text[1 << 12];
     if (UNDER_TSAN) {
         check_shows("a relaxed store", relaxed_post, orders);
+        for (int i = 0; i < 3; i++) /* in any order */
+            check_shows("blocks that write the same", race_of_blocks,
+                (const char *const[]){orders[i], NULL});
     } else {
         check_shows("a copy that is not waited for", read_before_copied, orders);
         run_bug(text, sizeof text, uninitialised, NULL);

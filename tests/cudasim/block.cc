@@ -2,9 +2,16 @@
  *
  * A thread that ends hands its fiber to the next that has not begun: a kernel that never waits
  * needs one stack.
+ *
+ * To ThreadSanitizer each fiber is a thread, and a race is seen only between two fibers that nothing
+ * orders. So there threads take turns at several fibers; the OS thread makes all fibers, since
+ * whoever makes one comes before all that it does; and the OS thread itself never acquires what
+ * CUDA threads did. Blocks of one OS thread are in order, since they use the same shared memory:
+ * grid.cc gives each block to another OS thread than the one before.
  */
 #include "block.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <link.h>
@@ -24,6 +31,7 @@ namespace {
 
 constexpr size_t DYNAMIC_SHARED_MOST = 228 << 10;
 constexpr unsigned QUIET_ROUNDS = 64; /* in which all threads polled: then the OS thread sleeps */
+constexpr unsigned RESTING = 7; /* fibers, for ThreadSanitizer: no divisor of a block's threads */
 
 thread_local block *running;
 
@@ -54,17 +62,31 @@ int find_thread_locals(struct dl_phdr_info *info, size_t, void *argument)
     return 1;
 }
 
+/* Not memset(), which ThreadSanitizer would take for an access that nothing orders. */
+void poison(void *memory, size_t bytes)
+{
+    volatile unsigned char *at = (volatile unsigned char *)memory, *end = at + bytes;
+    for (; at < end && (uintptr_t)at % 8 != 0; at++) *at = 0xff;
+    for (; end - at >= 8; at += 8) *(volatile uint64_t *)at = ~0ull;
+    for (; at < end; at++) *at = 0xff;
+}
+
 /* __shared__ variables are thread-local ones of the kernel's library: all of it becomes 0xff,
  * NaN, before each block. */
-void poison_shared(const kernel_work &kernel)
+void poison_shared(block &here, const kernel_work &kernel)
 {
     thread_local thread_locals known;
     if (known.address != (uintptr_t)kernel.function) {
         kernel.anchor(); /* without a first touch the thread has no such block yet */
         known = {(uintptr_t)kernel.function, nullptr, 0};
         dl_iterate_phdr(find_thread_locals, &known);
+        auto &seen = here.shared_seen;
+        if (std::find(seen.begin(), seen.end(), known.block) == seen.end()) {
+            seen.push_back(known.block);
+            tsan_release(&here.made);
+        }
     }
-    if (known.block != nullptr) memset(known.block, 0xff, known.bytes);
+    if (known.block != nullptr) poison(known.block, known.bytes);
 }
 
 /* ---- order ---- */
@@ -121,15 +143,19 @@ void fiber_main();
 
 void give_stack(block &here, cuda_thread *thread)
 {
-    if (thread->stack != nullptr) return;
-    if (here.spare.empty()) here.spare.push_back(fiber_new(fiber_main));
-    thread->stack = here.spare.back();
-    here.spare.pop_back();
+    if (here.spare.size() < (tsan_watches() ? RESTING : 1)) thread->stack = fiber_new(fiber_main);
+    else thread->stack = tsan_watches() ? here.spare.pop() : here.spare.pop_last();
 }
 
 void resume(block &here, fiber &from, cuda_thread *thread)
 {
-    give_stack(here, thread);
+    if (thread->stack == nullptr && tsan_watches() && &from != &here.os_thread &&
+        here.spare.size() < RESTING) {
+        here.wanted = thread;
+        fiber_switch(from, here.os_thread);
+        return;
+    }
+    if (thread->stack == nullptr) give_stack(here, thread);
     begin(here, thread);
     fiber_switch(from, *thread->stack);
 }
@@ -158,9 +184,12 @@ void open_barrier(block &here)
 void run_thread(block &here)
 {
     const item &what = *here.grid->what;
-    tsan_acquire(here.grid);
+    tsan_acquire(&here.grid->begun);
+    tsan_acquire(&here.made);
+    tsan_acquire(&here.ends[~here.count & 1]);
     what.kernel.invoke(what.kernel.function, what.arguments);
-    tsan_release(here.grid);
+    tsan_release(&here.grid->ended);
+    tsan_release(&here.ends[here.count & 1]);
     tsan_release(&here.barrier_order[0]);
     tsan_release(&here.barrier_order[1]);
     here.current->now = state::done;
@@ -184,10 +213,7 @@ void fiber_main()
             begin(here, next);
             continue;
         }
-        if (next != nullptr)
-            give_stack(
-                here, next); /* not this one: threads must be two fibers for ThreadSanitizer */
-        here.spare.push_back(mine);
+        here.spare.push(mine);
         if (next != nullptr) resume(here, *mine, next);
         else fiber_switch(*mine, here.os_thread);
     }
@@ -221,14 +247,12 @@ void set_up(block &here, grid &grid, unsigned index)
     blockDim = dim3(kernel.block[0], kernel.block[1], kernel.block[2]);
     gridDim = dim3(kernel.grid[0], kernel.grid[1], kernel.grid[2]);
     blockIdx = {index % gridDim.x, index / gridDim.x % gridDim.y, index / gridDim.x / gridDim.y};
-    poison_shared(kernel);
-    if (here.dynamic_shared == nullptr)
-        here.dynamic_shared = aligned_alloc(1024, DYNAMIC_SHARED_MOST);
+    poison_shared(here, kernel);
     /* Dynamic shared memory ends where its buffer does, so that the sanitizers see a kernel
      * leave it. */
     size_t bytes = (kernel.dynamic_bytes + 15) & ~15u;
     cudasim_dynamic_shared = (char *)here.dynamic_shared + DYNAMIC_SHARED_MOST - bytes;
-    memset(cudasim_dynamic_shared, 0xff, bytes);
+    poison(cudasim_dynamic_shared, bytes);
 }
 
 block &block_of_thread()
@@ -238,8 +262,9 @@ block &block_of_thread()
         made = new block();
         made->threads.reserve(1024);
         made->warps.reserve(32);
-        made->spare.reserve(1024); /* nothing is allocated by one fiber and moved by another */
+        made->dynamic_shared = aligned_alloc(1024, DYNAMIC_SHARED_MOST);
         fiber_here(made->os_thread);
+        tsan_release(&made->made);
     }
     return *made;
 }
@@ -306,13 +331,15 @@ void block_run(grid &grid, unsigned index)
 {
     block &here = block_of_thread();
     running = &here;
-    tsan_acquire(&here.barrier_order[0]); /* its shared memory was the block's before it */
-    tsan_acquire(&here.barrier_order[1]);
+    here.count++;
     set_up(here, grid, index);
     choose_order(here);
     for (unsigned i : here.order) here.ready.push(&here.threads[i]);
-    tsan_release(&grid);
-    resume(here, here.os_thread, here.ready.pop()); /* returns when every thread has ended */
+    /* It returns when every thread has ended, or one needs a stack. */
+    for (cuda_thread *next = here.ready.pop(); next != nullptr; next = here.wanted) {
+        here.wanted = nullptr;
+        resume(here, here.os_thread, next);
+    }
     running = nullptr;
 }
 

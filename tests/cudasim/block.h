@@ -71,19 +71,20 @@ struct warp {
     unsigned phase, ended;
 };
 
-/* Which thread runs next. */
-class thread_queue {
+/* First in, first out; never allocates, so that fibers can share it. */
+template <class T> class ring {
 public:
     bool empty() const { return first == last; }
     unsigned size() const { return last - first; }
     void clear() { first = last = 0; }
-    cuda_thread *pop() { return slots[first++ % CAPACITY]; }
-    void push(cuda_thread *thread) { slots[last++ % CAPACITY] = thread; }
-    void push_front(cuda_thread *thread) { slots[--first % CAPACITY] = thread; }
+    T *pop() { return slots[first++ % CAPACITY]; }
+    T *pop_last() { return slots[--last % CAPACITY]; }
+    void push(T *one) { slots[last++ % CAPACITY] = one; }
+    void push_front(T *one) { slots[--first % CAPACITY] = one; }
 
 private:
     static constexpr unsigned CAPACITY = 2048; /* a block has at most 1024, each in it once */
-    cuda_thread *slots[CAPACITY];
+    T *slots[CAPACITY];
     unsigned first = 0, last = 0;
 };
 
@@ -91,7 +92,7 @@ struct block {
     struct grid *grid;
     std::vector<cuda_thread> threads;
     std::vector<warp> warps;
-    thread_queue ready;
+    ring<cuda_thread> ready;
     cuda_thread *current;
     unsigned live;
     std::vector<unsigned> order; /* of threads, when they all become ready */
@@ -109,8 +110,15 @@ struct block {
     int64_t idle_since;
 
     fiber os_thread;
-    std::vector<fiber *> spare;
+    ring<fiber> spare;
+    cuda_thread *wanted; /* by a fiber: the OS thread makes a stack for it, and runs it */
     void *dynamic_shared;
+    std::vector<const void *> shared_seen; /* blocks of static shared memory */
+
+    /* For ThreadSanitizer: what the OS thread has made; the ends of this block's threads, and of
+     * the block's before it in the same shared memory. */
+    char made, ends[2];
+    unsigned count;
 };
 
 /* Runs block number `index` of the grid, in the order in which blocks start, on the calling

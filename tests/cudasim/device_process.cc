@@ -40,10 +40,14 @@ struct mapping {
  * faults. */
 std::vector<mapping> mappings;
 
+/* To ThreadSanitizer a write of all that is mapped: released to device_order(). */
 bool map_at(const request &question, int file)
 {
-    return file >= 0 && mmap((void *)question.at, question.bytes, PROT_READ | PROT_WRITE,
-                            MAP_SHARED | MAP_FIXED, file, (off_t)question.offset) != MAP_FAILED;
+    bool mapped = file >= 0 && mmap((void *)question.at, question.bytes, PROT_READ | PROT_WRITE,
+                                   MAP_SHARED | MAP_FIXED, file,
+                                   (off_t)question.offset) != MAP_FAILED;
+    tsan_release(&mappings);
+    return mapped;
 }
 
 void unmap_at(const request &question)
@@ -55,7 +59,7 @@ void unmap_at(const request &question)
 void fill_new(const request &question)
 {
     memset((void *)question.at, 0xff, question.bytes);
-    tsan_release(&mappings); /* to device_order() */
+    tsan_release(&mappings);
     mappings.push_back({question.at, question.bytes, question.begin, question.end, false});
 }
 

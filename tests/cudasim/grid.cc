@@ -35,12 +35,6 @@ struct pool {
 forever<pool> the_pool_;
 pool &the_pool() { return *the_pool_; }
 
-void run_blocks(grid &grid)
-{
-    for (uint32_t i; (i = grid.next.fetch_add(1)) < grid.total;)
-        block_run(grid, (unsigned)(((uint64_t)i * grid.step + grid.offset) % grid.total));
-}
-
 void leave_device(pool &pool, grid &grid)
 {
     {
@@ -48,6 +42,38 @@ void leave_device(pool &pool, grid &grid)
         pool.used[grid.device]--;
     }
     pool.space.notify_all();
+}
+
+void helper_main();
+
+/* Another OS thread for a grid, in a place that is counted already. The pool is locked. */
+void call_helper(pool &pool, grid &grid)
+{
+    pool.waiting.push_back(&grid);
+    if (pool.idle < (int)pool.waiting.size()) std::thread(helper_main).detach();
+    pool.work.notify_one();
+}
+
+/* Under ThreadSanitizer (block.cc): another OS thread goes on in the place of this one. */
+bool pass_on(grid &grid)
+{
+    if (!tsan_watches() || grid.next >= grid.total) return false;
+    pool &pool = the_pool();
+    std::lock_guard<std::mutex> lock(pool.mutex);
+    call_helper(pool, grid);
+    return true;
+}
+
+/* Afterwards the grid may be gone. */
+void run_blocks(grid &grid)
+{
+    for (uint32_t i; (i = grid.next.fetch_add(1)) < grid.total;) {
+        block_run(grid, (unsigned)(((uint64_t)i * grid.step + grid.offset) % grid.total));
+        if (pass_on(grid)) return;
+    }
+    leave_device(the_pool(), grid);
+    grid.running.fetch_sub(1);
+    counter_wake(grid.running);
 }
 
 void helper_main()
@@ -65,9 +91,6 @@ void helper_main()
             pool.waiting.pop_front();
         }
         run_blocks(*grid);
-        leave_device(pool, *grid);
-        grid->running.fetch_sub(1);
-        counter_wake(grid->running);
     }
 }
 
@@ -79,9 +102,7 @@ void help(grid &grid)
     if (grid.next >= grid.total || pool.used[grid.device] >= self.set.resident_blocks) return;
     pool.used[grid.device]++;
     grid.running.fetch_add(1);
-    pool.waiting.push_back(&grid);
-    if (pool.idle < (int)pool.waiting.size()) std::thread(helper_main).detach();
-    pool.work.notify_one();
+    call_helper(pool, grid);
 }
 
 /* Blocks start in the order that is asked for; a random one is a step that has no divisor in
@@ -111,7 +132,8 @@ void grid_run(const item &what, int device)
             "kernel %s is given the address %p, which its device cannot reach: memory of the "
             "host that is neither pinned nor registered, or of a device without peer access",
             kernel_name(kernel.function).c_str(), kernel.bad_pointer);
-    grid grid = {&what, device, kernel.grid[0] * kernel.grid[1] * kernel.grid[2], 1, 0, {0}, {1}};
+    grid grid = {
+        &what, device, kernel.grid[0] * kernel.grid[1] * kernel.grid[2], 1, 0, {0}, {1}, 0, 0};
     pool &pool = the_pool();
     choose_order(grid);
     {
@@ -119,13 +141,11 @@ void grid_run(const item &what, int device)
         pool.space.wait(lock, [&] { return pool.used[device] < self.set.resident_blocks; });
         pool.used[device]++;
     }
+    tsan_release(&grid.begun);
     for (int i = 1; i < self.set.processors && i < (int)grid.total; i++) help(grid);
-    tsan_release(&grid);
     run_blocks(grid);
-    leave_device(pool, grid);
-    grid.running.fetch_sub(1);
     for (uint32_t running; (running = grid.running) != 0;) counter_wait(grid.running, running, 100);
-    tsan_acquire(&grid);
+    tsan_acquire(&grid.ended);
 }
 
 void grid_give_way(grid &grid) { help(grid); }

@@ -12,6 +12,7 @@ struct grid {
     int device;
     unsigned total, step, offset; /* blocks start in the order (i · step + offset) mod total */
     counter next, running;        /* blocks begun; OS threads at work */
+    char begun, ended;            /* for ThreadSanitizer: orders of the launch and the threads */
 };
 
 /* Runs all blocks, and returns when they have ended. Called by the worker of the stream. */

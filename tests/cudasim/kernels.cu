@@ -124,6 +124,8 @@ static __global__ void __launch_bounds__(1024) atomics(uint32_t *value, float *t
     atomicAdd(total, 0.5f);
 }
 
+static __global__ void __launch_bounds__(256) blocks_race(float *x) { x[threadIdx.x] += 1; }
+
 template <bool RELAXED>
 static __global__ void __launch_bounds__(256)
     post(uint64_t *flag, uint32_t *data, uint32_t value, int count)
@@ -297,6 +299,12 @@ cudaError_t kernel_atomics(
 {
     return gpu_launch(
         atomics, dim3((unsigned)blocks), dim3((unsigned)threads), 0, stream, value, total);
+}
+
+cudaError_t kernel_blocks_race(float *x, int blocks, int threads, cudaStream_t stream)
+{
+    return gpu_launch(
+        blocks_race, dim3((unsigned)blocks), dim3((unsigned)threads), 0, stream, x);
 }
 
 cudaError_t kernel_post(

@@ -38,6 +38,9 @@ cudaError_t kernel_copy_async(
 cudaError_t kernel_atomics(
     uint32_t *value, float *sum, int blocks, int threads, cudaStream_t stream);
 
+/* x (threads) += 1, by each of the blocks, and nothing orders them: a race. */
+cudaError_t kernel_blocks_race(float *x, int blocks, int threads, cudaStream_t stream);
+
 /* Two sides of a flag. post: data (count) = value + i, then *flag = value, released (relaxed:
  * not). take: waits until *flag is value, then out (count) = data. */
 cudaError_t kernel_post(
