@@ -10,7 +10,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static const struct plugin_host *host;
+static const struct plugin_host *host; /* written by ringzero_plugin(), perhaps again by a thread */
+
+/* Acquires what ringzero_plugin() released. */
+static const struct plugin_host *program_here(void)
+{
+    return __atomic_load_n(&host, __ATOMIC_ACQUIRE);
+}
 
 static const struct plugin plugin = {
     .version = PLUGIN_VERSION,
@@ -35,27 +41,27 @@ enum status status_fail(enum status code, const char *file, int line, const char
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    return host->status_fail(code, file, line, text);
+    return program_here()->status_fail(code, file, line, text);
 }
 
 enum status status_trace(enum status code, const char *file, int line)
 {
-    return host->status_trace(code, file, line);
+    return program_here()->status_trace(code, file, line);
 }
 
 const char *status_text(void)
 {
-    return host->status_text();
+    return program_here()->status_text();
 }
 
 void status_set_text(const char *text)
 {
-    host->status_set_text(text);
+    program_here()->status_set_text(text);
 }
 
 enum log_level log_level(void)
 {
-    return host->log_level();
+    return program_here()->log_level();
 }
 
 void log_line(enum log_level level, const char *subsystem, const char *format, ...)
@@ -65,81 +71,81 @@ void log_line(enum log_level level, const char *subsystem, const char *format, .
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    host->log_line(level, subsystem, text);
+    program_here()->log_line(level, subsystem, text);
 }
 
 enum status memory_alloc_kind(struct span *span, size_t bytes, enum memory_kind kind,
     enum memory_tag tag, struct device *device)
 {
-    return host->memory_alloc_kind(span, bytes, kind, tag, device);
+    return program_here()->memory_alloc_kind(span, bytes, kind, tag, device);
 }
 
 enum status memory_alloc(
     struct span *span, size_t bytes, enum memory_tag tag, struct device *device)
 {
-    return host->memory_alloc_kind(span, bytes, device->ops->kind, tag, device);
+    return program_here()->memory_alloc_kind(span, bytes, device->ops->kind, tag, device);
 }
 
 void memory_free(struct span *span, enum memory_tag tag, struct device *device)
 {
-    host->memory_free(span, tag, device);
+    program_here()->memory_free(span, tag, device);
 }
 
 bool memory_find(
     struct allocation *allocation, const void *ptr, size_t bytes, struct device *device)
 {
-    return host->memory_find(allocation, ptr, bytes, device);
+    return program_here()->memory_find(allocation, ptr, bytes, device);
 }
 
 void *stream_native(const struct stream *stream)
 {
-    return host->stream_native(stream);
+    return program_here()->stream_native(stream);
 }
 
 enum status stream_call(struct stream *stream, stream_function function, const void *arguments,
     size_t bytes, struct device *device)
 {
-    return host->stream_call(stream, function, arguments, bytes, device);
+    return program_here()->stream_call(stream, function, arguments, bytes, device);
 }
 
 enum status stream_launch(struct stream *stream, stream_function function, const void *arguments,
     size_t bytes, struct device *device)
 {
-    return host->stream_launch(stream, function, arguments, bytes, device);
+    return program_here()->stream_launch(stream, function, arguments, bytes, device);
 }
 
 enum status stream_synchronize(struct stream *stream, struct device *device)
 {
-    return host->stream_synchronize(stream, device);
+    return program_here()->stream_synchronize(stream, device);
 }
 
 enum status event_record(struct event *event, struct stream *stream, struct device *device)
 {
-    return host->event_record(event, stream, device);
+    return program_here()->event_record(event, stream, device);
 }
 
 enum status event_wait(struct event *event, struct stream *stream, struct device *device)
 {
-    return host->event_wait(event, stream, device);
+    return program_here()->event_wait(event, stream, device);
 }
 
 enum status event_synchronize(struct event *event, struct device *device)
 {
-    return host->event_synchronize(event, device);
+    return program_here()->event_synchronize(event, device);
 }
 
 enum status event_passed(bool *passed, struct event *event, struct device *device)
 {
-    return host->event_passed(passed, event, device);
+    return program_here()->event_passed(passed, event, device);
 }
 
 enum status span_copy(
     struct span dst, struct span src, struct stream *stream, struct device *device)
 {
-    return host->span_copy(dst, src, stream, device);
+    return program_here()->span_copy(dst, src, stream, device);
 }
 
 enum status span_fill(struct span dst, int byte, struct stream *stream, struct device *device)
 {
-    return host->span_fill(dst, byte, stream, device);
+    return program_here()->span_fill(dst, byte, stream, device);
 }
