@@ -115,6 +115,14 @@ static uint64_t scalars(const struct forecast *forecast, int which)
 {
     return (void)which, forecast->scalar_bytes;
 }
+static uint64_t tensor_sums(const struct forecast *forecast, int which)
+{
+    return (void)which, forecast->tensor_sum_bytes;
+}
+static double tensor_paper(const struct forecast *forecast)
+{
+    return forecast->tensor_paper_bytes;
+}
 static double paper_bytes(const struct forecast *forecast)
 {
     return forecast->volume.paper_bytes;
@@ -167,6 +175,10 @@ static void print_sent(const struct table *table)
     print_heading("bytes that rank 0 sends in a step", table);
     for (size_t c = 0; c < TOLD_COUNT; c++)
         print_bytes(collective_name(told[c]), table, sent, (int)told[c]);
+    if (table->columns[0].config.train.tensor > 1) {
+        print_bytes("of it sums over M ranks", table, tensor_sums, 0);
+        print_numbers("of blocks, by the paper's formula", "%.0f", table, tensor_paper);
+    }
     print_bytes("sum", table, sent_sum, 0);
     print_numbers("the paper's formula", "%.0fΨ(N-1)/N", table, paper_psi);
     print_numbers("", "%.0f", table, paper_bytes);
@@ -285,10 +297,16 @@ static void print_run(const struct plan_column *column, const struct plan_option
     gpt2_shape(shape, model);
     printf("# model  %s: Ψ = %.2f M parameters, %s\n", options->model,
         (double)column->forecast.elements * 1e-6, shape);
-    printf("# run    N = %d rank%s, sharded over %d; weights %s, gradients %s; activations %s\n",
-        nranks, nranks == 1 ? "" : "s", train->shard_group > 0 ? train->shard_group : nranks,
-        dtype_name(train->dtype), dtype_name(train->gradient_dtype),
-        activation_words(train->activations));
+    int data = nranks / train->tensor;
+    if (train->tensor > 1)
+        printf(
+            "# tensor M = %d ranks share every tensor: each has %.2f M parameters; rank = data x "
+            "%d + tensor\n",
+            train->tensor, (double)column->forecast.held_elements * 1e-6, train->tensor);
+    printf("# run    N = %d %srank%s, sharded over %d; weights %s, gradients %s; activations %s\n",
+        data, train->tensor > 1 ? "data " : "", data == 1 ? "" : "s",
+        train->shard_group > 0 ? train->shard_group : data, dtype_name(train->dtype),
+        dtype_name(train->gradient_dtype), activation_words(train->activations));
     printf("# step   A = %d micro-batch%s of %d x %d tokens a rank\n", train->accumulate,
         train->accumulate == 1 ? "" : "es", train->batch,
         train->seq > 0 ? train->seq : model->max_t);
@@ -315,13 +333,14 @@ static void json_run(
     int nranks = column->config.nranks;
     fprintf(json,
         "{\"model\":\"%s\",\"architecture\":\"%s\",\"layers\":%d,\"heads\":%d,\"kv_heads\":%d,"
-        "\"channels\":%d,\"hidden\":%lld,\"vocab\":%d,\"positions\":%d,\"ranks\":%d,\"stage\":%d,"
+        "\"channels\":%d,\"hidden\":%lld,\"vocab\":%d,\"positions\":%d,\"ranks\":%d,\"tensor\":%d,\"stage\":%d,"
         "\"shard_group\":%d,\"dtype\":\"%s\",\"gradient_dtype\":\"%s\","
         "\"batch\":%d,\"seq\":%d,\"accumulate\":%d,\"checkpoint_activations\":\"%s\","
         "\"offload\":\"%s\"",
         options->model, architecture_name(model->architecture), model->layers, model->heads,
         gpt2_kv_heads(model), model->channels, (long long)gpt2_hidden(model), model->vocab,
-        model->max_t, nranks, column->stage, train->shard_group > 0 ? train->shard_group : nranks,
+        model->max_t, nranks, train->tensor, column->stage,
+        train->shard_group > 0 ? train->shard_group : nranks / train->tensor,
         dtype_name(train->dtype), dtype_name(train->gradient_dtype), train->batch,
         train->seq > 0 ? train->seq : model->max_t, train->accumulate,
         activation_keep_name(train->activations), train->offload_optimizer ? "optimizer" : "none");
@@ -346,9 +365,11 @@ static void json_sent(FILE *json, const struct forecast *forecast)
         fprintf(
             json, ",\"%s_sent\":%" PRIu64, collective_name(told[c]), forecast->sent_bytes[told[c]]);
     fprintf(json,
+        ",\"tensor_sum_sent\":%" PRIu64 ",\"tensor_paper_bytes\":%.0f,\"checkpoints_sent\":%" PRIu64
         ",\"sent_sum\":%" PRIu64 ",\"scalars_sent\":%" PRIu64
         ",\"paper_psi\":%.0f,\"paper_bytes\":%.0f,\"formula_psi\":%.0f,\"formula_bytes\":%.0f,"
         "\"wire\":{",
+        forecast->tensor_sum_bytes, forecast->tensor_paper_bytes, forecast->checkpoint_bytes,
         forecast->sent_sum, forecast->scalar_bytes, forecast->volume.paper_psi,
         forecast->volume.paper_bytes, forecast->volume.done_psi, forecast->volume.done_bytes);
     for (int part = 0; part < FORECAST_PART_COUNT; part++) {

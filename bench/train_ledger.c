@@ -38,6 +38,8 @@ void train_print_step_ledger(FILE *json, const struct ledger_step *step)
     print_traffic(json, "sent", step->sent, step);
     print_traffic(json, "received", step->received, step);
     print_traffic(json, "predicted_sent", step->predicted_sent, step);
+    fprintf(json, ",\"tensor_sums\":{\"sent\":%" PRIu64 ",\"predicted\":%" PRIu64 "}",
+        step->tensor_sums, step->predicted_tensor_sums);
 }
 
 /* ---- the end ---- */
@@ -54,10 +56,11 @@ static void print_json(FILE *json, const struct ledger *ledger)
     }
     fprintf(json,
         "},\"steps\":%" PRIu64 ",\"elements\":%" PRIu64
-        ",\"paper_bytes\":%.0f,\"formula_bytes\":%.0f,"
+        ",\"paper_bytes\":%.0f,\"formula_bytes\":%.0f,\"tensor_paper_bytes\":%.0f,"
         "\"ranks\":%d,\"differing_ranks\":%d,\"ok\":%s}\n",
         ledger->steps, ledger->elements, ledger->volume.paper_bytes, ledger->volume.done_bytes,
-        ledger->nranks, ledger->differing_ranks, ledger->differing_ranks == 0 ? "true" : "false");
+        ledger->tensor_paper_bytes, ledger->nranks, ledger->differing_ranks,
+        ledger->differing_ranks == 0 ? "true" : "false");
 }
 
 /* The paper counts a step of one micro-batch; what was done may be more: accumulation, validations. */
@@ -65,12 +68,15 @@ static void print_volume(const struct ledger *ledger)
 {
     const struct ledger_volume *volume = &ledger->volume;
     printf("#   %" PRIu64 " steps, Ψ = %" PRIu64 ", N = %d, by formula:\n", ledger->steps,
-        ledger->elements, ledger->nranks);
+        ledger->elements, ledger->data_count);
     printf(
         "#   the paper's %.0fΨ(N-1)/N  %15s  %15.0f\n", volume->paper_psi, "", volume->paper_bytes);
     if (volume->done_psi != volume->paper_psi)
         printf("#   as done, %.4gΨ(N-1)/N %15s  %15.0f   micro-batches and validations counted\n",
             volume->done_psi, "", volume->done_bytes);
+    if (ledger->tensor_paper_bytes > 0.0)
+        printf("#   tensor sums of blocks, by formula %4s  %15.0f   without embedding and head\n",
+            "", ledger->tensor_paper_bytes);
 }
 
 static void print_verdict(const struct ledger *ledger)

@@ -34,6 +34,7 @@ enum key {
     KEY_CLIP,
     KEY_BETA2,
     KEY_DECAY,
+    KEY_TENSOR,
     KEY_SHARD_GROUP,
     KEY_CHECKPOINT_ACTIVATIONS,
     KEY_GATHER,
@@ -100,6 +101,7 @@ static error_t parse_stage(int key, char *text, struct train_options *train)
     struct train_config *config = &train->config;
     switch (key) {
     case KEY_STAGE: config->stage = (int)options_integer(text, "--stage", 0, 3, common); return 0;
+    case KEY_TENSOR: config->tensor = options_count(text, "--tensor", common); return 0;
     case KEY_SHARD_GROUP: config->shard_group = options_count(text, "--shard-group", common); return 0;
     case KEY_CHECKPOINT_ACTIVATIONS:
         config->activations = options_activations(text, common);
@@ -238,7 +240,7 @@ static const struct argp_option options[] = {
     {"positions", KEY_POSITIONS, "N", 0, "the longest sequence, the same", 2},
     {"steps", KEY_STEPS, "N", 0, "of the whole run (1000); shapes the learning rate", 3},
     {"stop-at", KEY_STOP_AT, "N", 0, "stop after this step, to go on with --resume", 3},
-    {"batch", KEY_BATCH, "N", 0, "sequences per rank (8)", 3},
+    {"batch", KEY_BATCH, "N", 0, "sequences per rank, or group of --tensor (8)", 3},
     {"seq", KEY_SEQ, "N", 0, "tokens per sequence (as many as the model has positions)", 3},
     {"accumulate", KEY_ACCUMULATE, "N", 0, "batches per step and rank (1)", 3},
     {"lr", KEY_LR, "X", 0, "highest learning rate (nano and llama-nano 6e-3, others 6e-4)", 4},
@@ -251,8 +253,12 @@ static const struct argp_option options[] = {
         "ZeRO stage: what a rank keeps only its share of. 0 (the default): nothing; 1: the optimizer's "
         "state; 2: and gradients; 3: and weights",
         5},
+    {"tensor", KEY_TENSOR, "M", 0,
+        "ranks that share every tensor, and train on the same tokens (1); divides --ranks, heads and "
+        "hidden columns. The rest is data-parallel",
+        5},
     {"shard-group", KEY_SHARD_GROUP, "M", 0,
-        "ranks that share one copy of what is sharded (all); divides --ranks", 5},
+        "ranks that share one copy of what is sharded (all); divides --ranks / --tensor", 5},
     {"unsharded-accumulation", KEY_UNSHARDED_ACCUMULATION, NULL, 0,
         "stages 2 and 3 with --accumulate: keep gradients whole, reduce once a step", 5},
     {"gather", KEY_GATHER, "HOW", 0,

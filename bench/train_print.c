@@ -72,16 +72,21 @@ static void print_start(void *context, const struct train_start *start)
     char shape[GPT2_SHAPE_BYTES];
     gpt2_shape(shape, &start->params->config);
     printf("# model  %s: %.2f M parameters, %s\n", printer->options->model,
-        (double)start->params->elements * 1e-6, shape);
+        (double)start->params->whole_elements * 1e-6, shape);
     printf("# data   %" PRIu64 " tokens to train on, %" PRIu64 " held out, %s\n",
         start->train_tokens, start->validation_tokens,
         start->text ? "bytes of text" : "token shards");
     printf("# ranks  %d by %s, %" PRIu64 " tokens a step\n", start->nranks, start->transport,
         start->tokens_per_step);
+    if (start->grid.tensor_count > 1)
+        printf("# tensor %d ranks share every tensor, %d times: each has %.2f M parameters\n",
+            start->grid.tensor_count, start->grid.data_count,
+            (double)start->params->elements * 1e-6);
     printf("# stage  %d:", printer->options->config.stage);
     print_keeps(start);
-    if (start->shard_group < start->nranks)
-        printf("; %d groups of %d ranks", start->nranks / start->shard_group, start->shard_group);
+    if (start->shard_group < start->grid.data_count)
+        printf("; %d groups of %d ranks", start->grid.data_count / start->shard_group,
+            start->shard_group);
     putchar('\n');
     print_dtypes(printer);
     print_held(start);

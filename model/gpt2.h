@@ -54,8 +54,8 @@ struct gpt2_run {
 
 /* Bytes that gpt2_open() holds, by memory tag, of this part of the model. With recompute, carried
  * inputs are no checkpoints, and cost one x more in activations: B·T·C elements, rounded up to 64
- * bytes. Allocates nothing, so it may be asked for models that fit
- * nowhere. run: valid for gpt2_open(). device: NULL: the host's numbers. */
+ * bytes. Allocates nothing, so it may be asked for models that fit nowhere. run: valid for
+ * gpt2_open(). device: NULL: the host's numbers. */
 struct gpt2_memory {
     uint64_t activations, checkpoints, workspace;
 };

@@ -46,3 +46,21 @@ int gpt2_uses(struct model_use *uses, const struct params *params, bool backward
     if (backward) put_backward(&list, &span);
     return list.count;
 }
+
+int gpt2_sums(struct model_sum sums[GPT2_SUMS_MOST], enum gpt2_pass pass, int batch, int t,
+    const struct params *params, const struct gpt2_run *run)
+{
+    const struct gpt2_span span = gpt2_span(params);
+    size_t rows = (size_t)batch * (size_t)t, vocab = (size_t)params->config.vocab;
+    uint64_t blocks = (uint64_t)(span.end - span.begin), wide = 2 * blocks + span.first;
+    if (pass == PASS_TRAIN) wide += (run->recompute ? 3 : 2) * blocks + span.last;
+    int count = 0;
+    sums[count++] = (struct model_sum){
+        .count = rows * (size_t)params->config.channels, .times = wide, .activations = true};
+    if (span.last && pass == PASS_SAMPLE)
+        sums[count++] = (struct model_sum){.count = vocab, .times = 1, .on_host = true};
+    if (!span.last || pass == PASS_SAMPLE) return count;
+    sums[count++] = (struct model_sum){.count = rows, .times = 1, .max = true};
+    sums[count++] = (struct model_sum){.count = 2 * rows, .times = 1}; /* Σ exp, target's logit */
+    return count;
+}

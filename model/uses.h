@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 
+#include "model/gpt2.h"
 #include "model/hooks.h"
 #include "model/params.h"
 
@@ -42,5 +43,27 @@ static inline struct gpt2_span gpt2_span(const struct params *params)
     };
     return span;
 }
+
+enum gpt2_pass {
+    PASS_FORWARD, /* with targets */
+    PASS_TRAIN,   /* the same, and its backward */
+    PASS_SAMPLE,  /* without targets, and gpt2_logits() once */
+};
+
+/* Calls of sum() or max() that are alike. */
+struct model_sum {
+    size_t count;     /* elements */
+    uint64_t times;
+    bool max;
+    bool activations; /* elements are of gpt2_activation_dtype(), else float32 */
+    bool on_host;     /* whatever the model's device is */
+};
+
+/* What a pass over (batch, t) tokens asks of the ranks that share this part's tensors. Per block forward 2
+ * sums of B·T·C elements, backward 2, and 1 where blocks are computed again: their last product is not
+ * needed. Returns their number. Pure. */
+#define GPT2_SUMS_MOST 4
+int gpt2_sums(struct model_sum sums[GPT2_SUMS_MOST], enum gpt2_pass pass, int batch, int t,
+    const struct params *params, const struct gpt2_run *run);
 
 #endif

@@ -31,20 +31,23 @@ static uint64_t comm_bytes(int nranks)
     return RING_EDGE_BYTES + small;
 }
 
-uint64_t forecast_communication_bytes(int nranks, int shard_group)
+uint64_t forecast_communication_bytes(const struct grid *grid)
 {
-    bool groups = shard_group > 0 && shard_group < nranks;
-    return comm_bytes(nranks) +
-           (groups ? comm_bytes(shard_group) + comm_bytes(nranks / shard_group) : 0);
+    int nranks = grid_nranks(grid), group = grid->shard_group;
+    uint64_t sum = comm_bytes(nranks) + comm_bytes(grid->data_count / group);
+    if (group < nranks) sum += comm_bytes(group);
+    if (grid->pipeline_count > 1) sum += comm_bytes(grid->pipeline_count) + comm_bytes(2);
+    return sum + comm_bytes(grid->tensor_count);
 }
 
 /* ---- the tables of a run ---- */
 
 struct tables {
     struct train_config config; /* resolved */
+    struct grid grid;           /* of rank 0, as are the following */
     struct params params;
     struct layout layout;
-    struct stage_config stage; /* of rank 0 */
+    struct stage_config stage;
     struct gpt2_run run;
     struct activation_config carries;
 };
@@ -56,8 +59,7 @@ static bool is_countable(const struct train_config *config)
     double channels = model->channels, layers = model->layers, t = config->seq,
            rows = (double)config->batch * t;
     double block = gpt2_block_elements(model);
-    double elements =
-        block * layers + ((double)model->vocab + (double)model->max_t) * channels;
+    double elements = block * layers + ((double)model->vocab + (double)model->max_t) * channels;
     double wide = 12.0 * channels + 4.0 * (double)gpt2_hidden(model) + model->heads;
     double activations = rows * (wide * layers + model->vocab) + 64.0 * t * t;
     double units = (double)model->vocab * channels / block;
@@ -65,7 +67,7 @@ static bool is_countable(const struct train_config *config)
            16.0 * activations < 0x1p60;
 }
 
-static enum status resolve(struct train_config *config, int nranks)
+static enum status resolve(struct grid *grid, struct train_config *config, int nranks)
 {
     const struct gpt2_config *model = &config->model;
     config->data = "any"; /* nothing is read */
@@ -77,7 +79,7 @@ static enum status resolve(struct train_config *config, int nranks)
             "most %d layers and 2^54 parameters",
             model->layers, model->channels, model->vocab, model->max_t, config->batch, config->seq,
             FORECAST_MOST_LAYERS);
-    return train_config_group(config, nranks);
+    return train_config_grid(grid, config, nranks, 0);
 }
 
 /* Free with tables_free() whatever the outcome. */
@@ -85,12 +87,14 @@ static enum status tables_make(struct tables *tables, const struct forecast_conf
 {
     *tables = (struct tables){.config = given->train};
     struct train_config *config = &tables->config;
-    TRY(resolve(config, given->nranks));
-    TRY(params_make(&tables->params, &config->model));
+    TRY(resolve(&tables->grid, config, given->nranks));
+    struct params_part part = grid_part(&tables->grid);
+    TRY(params_make_part(&tables->params, &config->model, &part));
     TRY(layout_make(&tables->layout, &tables->params, config->shard_group));
-    tables->stage = train_stage_config(config, &tables->params, &tables->layout, given->nranks, 0);
+    tables->stage = train_stage_config(config, &tables->params, &tables->layout, &tables->grid);
     tables->run = train_gpt2_run(config);
-    tables->carries = train_activation_config(config, &tables->params, &tables->run, NULL);
+    tables->carries =
+        train_activation_config(config, &tables->params, &tables->run, &tables->grid, NULL);
     return STATUS_OK;
 }
 
@@ -109,8 +113,7 @@ static uint64_t predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct table
     ledger_predict_held(held, &memory, &tables->carries, &tables->stage);
     held[MEMORY_COMMUNICATION] = config->communication_bytes;
     if (config->communication_bytes == 0)
-        held[MEMORY_COMMUNICATION] =
-            forecast_communication_bytes(config->nranks, tables->config.shard_group);
+        held[MEMORY_COMMUNICATION] = forecast_communication_bytes(&tables->grid);
     uint64_t sum = 0;
     for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++)
         if (tag != MEMORY_OFFLOADED) sum += held[tag]; /* which is of another memory */
@@ -191,13 +194,25 @@ static enum status predict_sent(struct forecast *forecast, struct tables *tables
     const struct stage_config *stage = &tables->stage;
     uint64_t trains = (uint64_t)tables->config.accumulate;
     bool each = stage_keeps(stage).gradients == KEEP_SHARD;
-    const struct ledger_events step = {
-        .steps = 1, .trains = trains, .reductions = each ? trains : 1, .updates = 1};
+    const struct ledger_events step = {.steps = 1,
+        .trains = trains,
+        .reductions = each ? trains : 1,
+        .updates = 1,
+        .tensor_sum_bytes =
+            trains * tensor_predict_sent(PASS_TRAIN, tables->run.batch, tables->run.t,
+                         &tables->params, &tables->run, &tables->grid, NULL)};
     ledger_predict(forecast->sent_bytes, &step, &tables->carries, stage);
+    forecast->tensor_sum_bytes = step.tensor_sum_bytes;
+    forecast->tensor_paper_bytes =
+        (double)trains * tensor_paper_bytes(&tables->params, &tables->run, &tables->grid, NULL);
     forecast->volume = ledger_volume(&step, stage);
     forecast->sent_sum = sum_of(forecast->sent_bytes);
     TRY(predict_parts(forecast, tables));
-    forecast->scalar_bytes = forecast->sent_sum;
+    uint64_t carried[COLLECTIVE_COUNT] = {0};
+    activation_predict_sent(carried, tables->carries.elements, &tables->carries);
+    forecast->checkpoint_bytes = trains * sum_of(carried);
+    forecast->scalar_bytes =
+        forecast->sent_sum - forecast->tensor_sum_bytes - forecast->checkpoint_bytes;
     for (int p = 0; p < FORECAST_PART_COUNT; p++)
         forecast->scalar_bytes -= forecast->wire[p].sent_bytes;
     return STATUS_OK;
@@ -209,7 +224,8 @@ enum status forecast_make(struct forecast *forecast, const struct forecast_confi
     *forecast = (struct forecast){0};
     enum status status;
     TRY_GOTO(tables_make(&tables, config));
-    forecast->elements = tables.params.elements;
+    forecast->elements = tables.params.whole_elements;
+    forecast->held_elements = tables.params.elements;
     forecast->padded = tables.layout.elements;
     forecast->formula_held = formula_held(&tables.stage);
     forecast->held_sum = predict_held(forecast->held_bytes, &tables, config);
@@ -270,8 +286,8 @@ enum status forecast_largest_batch(
     while (beyond - fits > 1) {
         int half = fits + (beyond - fits) / 2;
         tables.run.batch = tables.config.batch = half;
-        tables.carries =
-            train_activation_config(&tables.config, &tables.params, &tables.run, NULL);
+        tables.carries = train_activation_config(
+            &tables.config, &tables.params, &tables.run, &tables.grid, NULL);
         if (is_countable(&tables.config) && predict_held(held, &tables, config) <= memory)
             fits = half;
         else beyond = half;

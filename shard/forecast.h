@@ -43,13 +43,17 @@ struct forecast_wire {
 };
 
 struct forecast {
-    uint64_t elements;                     /* Ψ */
+    uint64_t elements;                     /* Ψ, of the whole model */
+    uint64_t held_elements;                /* of the part that the ranks of a shard group have */
     uint64_t padded;                       /* Ψp: what the ranks of a shard group have together */
     uint64_t held_bytes[MEMORY_TAG_COUNT]; /* peaks, of any rank */
     uint64_t held_sum;
     uint64_t sent_bytes[COLLECTIVE_COUNT]; /* by rank 0, in one step */
     uint64_t sent_sum;
     struct forecast_wire wire[FORECAST_PART_COUNT];
+    uint64_t tensor_sum_bytes;   /* of sent_sum: sums over the tensor group */
+    double tensor_paper_bytes;   /* the paper's count of them: tensor.h */
+    uint64_t checkpoint_bytes;   /* of sent_sum: checkpoints put together again (P_a) */
     uint64_t scalar_bytes;       /* of sent_sum: valid tokens, loss, norm */
     double formula_held;         /* the paper's: weights, gradients and optimizer without padding */
     struct ledger_volume volume; /* of a step, by the paper's formulas */
@@ -63,7 +67,7 @@ MUST_CHECK enum status forecast_make(
 /* The slots of the edges that a rank has on one host with the ring's defaults: from the previous
  * rank and, up to 16 ranks, small ones from everybody, in each communicator. Over tcp about twice
  * that. */
-uint64_t forecast_communication_bytes(int nranks, int shard_group);
+uint64_t forecast_communication_bytes(const struct grid *grid);
 
 /* The largest number of layers, or sequences per micro-batch, that a rank can hold in memory_bytes,
  * the rest of the configuration as it is; 0 if not even 1, `most` if that many or more. errors: as

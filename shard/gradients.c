@@ -170,11 +170,39 @@ void ends_predict_sent(uint64_t sent[COLLECTIVE_COUNT], const struct stage_confi
 
 /* ---- the norm ---- */
 
-void gradients_owned_squares(int unit, const struct stage *stage)
+/* Of elements [begin, begin + count) of the unit, all of them owned; as entry `param`. */
+static void add_squares(int param, int unit, size_t begin, size_t count, const struct stage *stage)
 {
     enum dtype dtype = stage->config.gradient_dtype;
     struct layout_range owned = layout_owned(stage->config.layout, unit, stage->config.rank);
     struct span own = stage_owned(stage->gradients, stage->keeps.gradients, dtype, unit, stage);
+    size_t element = dtype_bytes(dtype);
     double *squares = stage->squares.ptr;
-    stage->adam.ops->squares(&squares[unit], own.ptr, dtype, owned.count, &stage->adam);
+    own = span_part(own, (begin - owned.begin) * element, count * element);
+    stage->adam.ops->squares(&squares[param], own.ptr, dtype, count, &stage->adam);
+}
+
+/* A unit whose tensors all count is summed as one; else each by itself. */
+void gradients_owned_squares(int unit, const struct stage *stage)
+{
+    const struct params *params = stage->config.params;
+    struct layout_range owned = layout_owned(stage->config.layout, unit, stage->config.rank);
+    int first = 0, count = 0, counting = 0;
+    if (owned.count == 0) return;
+    while (params->param[first].unit != unit) first++;
+    for (; first + count < params->param_count && params->param[first + count].unit == unit;
+         count++)
+        counting += params_stands_for(params, &params->param[first + count]);
+    if (counting == count) {
+        add_squares(first, unit, owned.begin, owned.count, stage);
+        return;
+    }
+    for (int i = first; i < first + count; i++) {
+        const struct param *param = &params->param[i];
+        size_t begin = param->offset, end = begin + param->rows * param->cols;
+        if (begin < owned.begin) begin = owned.begin;
+        if (end > owned.begin + owned.count) end = owned.begin + owned.count;
+        if (params_stands_for(params, param) && begin < end)
+            add_squares(i, unit, begin, end - begin, stage);
+    }
 }

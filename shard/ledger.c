@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define SCALARS_PER_STEP       3 /* a gather of one double each: valid tokens, loss, norm */
 #define SCALARS_PER_VALIDATION 2 /* one gather of two doubles */
 
 static void add_entry(struct ledger *ledger, const char *name, const char *what, uint64_t measured,
@@ -22,6 +23,7 @@ static void add_entry(struct ledger *ledger, const char *name, const char *what,
 
 static void add_counters(struct ledger_traffic *traffic, const struct ring_comm *comm)
 {
+    if (comm == NULL) return;
     struct ring_counters counters = ring_comm_counters(comm);
     for (int c = 0; c < COLLECTIVE_COUNT; c++) {
         traffic->sent[c] += counters.sent_bytes[c];
@@ -29,20 +31,24 @@ static void add_counters(struct ledger_traffic *traffic, const struct ring_comm 
     }
 }
 
-struct ledger_traffic ledger_traffic(const struct stage *stage)
+struct ledger_traffic ledger_traffic(const struct grid *grid)
 {
-    const struct stage_config *config = &stage->config;
     struct ledger_traffic traffic = {0};
-    add_counters(&traffic, config->world);
-    if (config->group != config->world) add_counters(&traffic, config->group);
-    if (config->replicas != NULL) add_counters(&traffic, config->replicas);
+    add_counters(&traffic, grid->tensor_comm);
+    traffic.tensor_sums = traffic.sent[COLLECTIVE_ALL_REDUCE];
+    add_counters(&traffic, grid->world);
+    if (grid->group_comm != grid->world) add_counters(&traffic, grid->group_comm);
+    add_counters(&traffic, grid->replicas_comm);
+    add_counters(&traffic, grid->pipeline_comm);
+    add_counters(&traffic, grid->embedding_comm);
     return traffic;
 }
 
 /* What one all-gather of `count` doubles makes a rank send. */
 static uint64_t predict_gather(size_t count, int nranks, int rank, const struct ring_comm *comm)
 {
-    struct ring_call call = {.collective = COLLECTIVE_ALL_GATHER, .dtype = DTYPE_INT32,
+    struct ring_call call = {.collective = COLLECTIVE_ALL_GATHER,
+        .dtype = DTYPE_INT32,
         .count = count * sizeof(double) / sizeof(int32_t)};
     return ring_predict_sent_bytes(&call, nranks, rank, comm);
 }
@@ -66,13 +72,12 @@ void ledger_predict(uint64_t sent[COLLECTIVE_COUNT], const struct ledger_events 
         for (int moment = 0; moment < MOMENT_COUNT; moment++)
             sent[c] += times[moment] * predicted.sent_bytes[moment][c];
     }
-    int group = config->layout->nranks, all = group * config->replica_count;
-    int world_rank = config->replica * group + config->rank;
+    const struct grid *grid = config->grid;
+    int all = grid_nranks(grid), rank = grid_rank(grid, grid->pipeline, grid->data, grid->tensor);
+    sent[COLLECTIVE_ALL_REDUCE] += events->tensor_sum_bytes;
     sent[COLLECTIVE_ALL_GATHER] +=
-        events->steps * (2 * predict_gather(1, all, world_rank, config->world) +
-                            predict_gather(1, group, config->rank, config->group)) +
-        events->validations *
-            predict_gather(SCALARS_PER_VALIDATION, all, world_rank, config->world);
+        events->steps * SCALARS_PER_STEP * predict_gather(1, all, rank, grid->world) +
+        events->validations * predict_gather(SCALARS_PER_VALIDATION, all, rank, grid->world);
 }
 
 /* ---- */
@@ -103,7 +108,7 @@ void ledger_read(struct ledger *ledger, const struct ledger_events *events,
 {
     const struct stage_config *config = &stage->config;
     struct memory_account account = ledger_account(config->device);
-    struct ledger_traffic now = ledger_traffic(stage);
+    struct ledger_traffic now = ledger_traffic(config->grid);
     uint64_t held[MEMORY_TAG_COUNT], sent[COLLECTIVE_COUNT];
     ledger_predict_held(held, memory, carries, config);
     ledger_predict(sent, events, carries, config);
@@ -118,7 +123,11 @@ void ledger_read(struct ledger *ledger, const struct ledger_events *events,
         if (sent[c] > 0 || measured > 0) add_entry(ledger, name, "_sent", measured, &sent[c]);
         if (received > 0) add_entry(ledger, name, "_received", received, NULL);
     }
+    if (config->grid->tensor_count > 1)
+        add_entry(ledger, "tensor_sum", "_sent", now.tensor_sums - start->tensor_sums,
+            &events->tensor_sum_bytes);
     ledger->elements = config->params->elements;
+    ledger->data_count = config->grid->data_count;
     ledger->volume = ledger_volume(events, config);
 }
 
@@ -131,7 +140,8 @@ struct passes {
     double weight_gathers;
 };
 
-static struct passes passes_of(const struct ledger_events *events, const struct stage_config *config)
+static struct passes passes_of(
+    const struct ledger_events *events, const struct stage_config *config)
 {
     struct stage_keeps keeps = stage_keeps(config);
     double reductions = (double)events->reductions, trains = (double)events->trains;
@@ -143,7 +153,7 @@ static struct passes passes_of(const struct ledger_events *events, const struct 
 static double passes_bytes(const struct passes *passes, const struct stage_config *config)
 {
     double m = config->layout->nranks, g = config->replica_count;
-    double gather = (m - 1.0) / m;                     /* inside the shard group */
+    double gather = (m - 1.0) / m;                      /* inside the shard group */
     double reduce = gather + 2.0 * (g - 1.0) / (g * m); /* and the own shard over the groups */
     double gradients = passes->reductions * reduce + passes->gradient_gathers * gather;
     return (double)config->params->elements *
@@ -203,7 +213,7 @@ void ledger_read_step(struct ledger_step *step, const struct ledger_events *befo
     const struct activation_config *carries, const struct stage *stage)
 {
     struct memory_account account = ledger_account(stage->config.device);
-    struct ledger_traffic end = ledger_traffic(stage);
+    struct ledger_traffic end = ledger_traffic(stage->config.grid);
     const struct ledger_events events = {
         .steps = now->steps - before->steps,
         .trains = now->trains - before->trains,
@@ -211,6 +221,7 @@ void ledger_read_step(struct ledger_step *step, const struct ledger_events *befo
         .updates = now->updates - before->updates,
         .forwards = now->forwards - before->forwards,
         .validations = now->validations - before->validations,
+        .tensor_sum_bytes = now->tensor_sum_bytes - before->tensor_sum_bytes,
     };
     for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++) {
         step->now[tag] = account.now[tag];
@@ -220,5 +231,7 @@ void ledger_read_step(struct ledger_step *step, const struct ledger_events *befo
         step->sent[c] = end.sent[c] - start->sent[c];
         step->received[c] = end.received[c] - start->received[c];
     }
+    step->tensor_sums = end.tensor_sums - start->tensor_sums;
+    step->predicted_tensor_sums = events.tensor_sum_bytes;
     ledger_predict(step->predicted_sent, &events, carries, &stage->config);
 }

@@ -33,12 +33,14 @@ struct ledger_volume {
     double done_bytes;  /* the same for all steps */
 };
 
-#define LEDGER_ENTRIES (MEMORY_TAG_COUNT + 2 * COLLECTIVE_COUNT)
+#define LEDGER_ENTRIES (MEMORY_TAG_COUNT + 2 * COLLECTIVE_COUNT + 1)
 struct ledger {
     int count;
     struct ledger_entry entry[LEDGER_ENTRIES];
     uint64_t steps;
-    uint64_t elements; /* Ψ */
+    uint64_t elements; /* Ψ; of a part of the model, those of the part */
+    int data_count;    /* N of the formulas */
+    double tensor_paper_bytes; /* the paper's count of tensor sums: tensor.h */
     struct ledger_volume volume;
     bool ok; /* every entry that has a prediction equals it */
 
@@ -53,6 +55,7 @@ struct ledger_step {
     uint64_t now[MEMORY_TAG_COUNT], peak[MEMORY_TAG_COUNT]; /* held */
     uint64_t sent[COLLECTIVE_COUNT], received[COLLECTIVE_COUNT];
     uint64_t predicted_sent[COLLECTIVE_COUNT];
+    uint64_t tensor_sums, predicted_tensor_sums; /* of all_reduce's: those of the tensor group */
 };
 
 /* How often the trainer did what it sends for. */
@@ -63,13 +66,15 @@ struct ledger_events {
     uint64_t updates;     /* steps that were not skipped */
     uint64_t forwards;    /* without a backward */
     uint64_t validations; /* each gathers two scalars: loss, valid tokens */
+    uint64_t tensor_sum_bytes; /* predicted of the sums that these passes made: tensor.h */
 };
 
-/* What the stage's communicators have sent and received together since they were opened. */
+/* What a rank's communicators have sent and received together since they were opened. */
 struct ledger_traffic {
     uint64_t sent[COLLECTIVE_COUNT], received[COLLECTIVE_COUNT];
+    uint64_t tensor_sums; /* of what was sent by all-reduces, those of the tensor group */
 };
-struct ledger_traffic ledger_traffic(const struct stage *stage);
+struct ledger_traffic ledger_traffic(const struct grid *grid);
 
 /* The payload bytes that these events make this rank send, by collective. Pure. */
 void ledger_predict(uint64_t sent[COLLECTIVE_COUNT], const struct ledger_events *events,

@@ -69,7 +69,7 @@ enum status trainer_sample(struct trainer *trainer)
         TRY_GOTO(trainer_begin_pass(false, false, trainer));
         TRY_GOTO(gpt2_forward(&loss, &counted, tokens + count - t, NULL, 1, t, trainer->model));
         TRY_GOTO(gpt2_logits(logits, 0, t - 1, trainer->model));
-        trainer->events.forwards++;
+        trainer_count_pass(PASS_SAMPLE, 1, t, trainer);
         tokens[count] = draw(logits, vocab, (double)config->temperature, random_next(&state));
     }
     if (trainer->observer->sample != NULL)

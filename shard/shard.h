@@ -28,11 +28,12 @@
 
 struct train_config {
     int stage;                /* 0 … 3: stage.h */
-    int shard_group;          /* ranks that keep one copy of what is sharded; 0: all. Divides nranks */
+    int tensor;               /* M: ranks that share every tensor (grid.h) */
+    int shard_group;          /* data ranks that keep one copy of what is sharded; 0: all. Divides them */
     struct gpt2_config model; /* vocab: at most; text makes it 256 */
     const char *data;         /* file or glob (tokens.h) */
     const char *validation;   /* NULL: the last tenth of data */
-    int batch;                /* sequences per rank and micro-batch */
+    int batch;                /* sequences per data rank and micro-batch */
     int seq;                  /* T: tokens per sequence; 0: the model's max_t */
     int accumulate;           /* micro-batches per step */
     uint64_t steps;           /* of the whole run: shapes the schedule */
@@ -77,6 +78,7 @@ struct train_start {
     bool text; /* tokens are bytes */
     int nranks;
     int shard_group;          /* ranks that share what is sharded */
+    struct grid grid;         /* this rank's place; without communicators */
     struct stage_keeps keeps; /* what of it a rank has */
     uint64_t held_bytes[MEMORY_TAG_COUNT]; /* predicted, of this rank; without what the ring holds */
     const char *transport;    /* to the next rank */

@@ -164,7 +164,7 @@ static enum status open_adam(struct stage *stage)
 {
     struct device *device = stage->config.device;
     const struct adam_ops *ops = adam_ops_of(device);
-    size_t squares = (size_t)stage->config.layout->unit_count * sizeof(double);
+    size_t squares = (size_t)stage->config.params->param_count * sizeof(double);
     if (ops == NULL)
         return FAIL(STATUS_SYSTEM,
             "the module of device %s has no AdamW: build it whole, or train on the host",
@@ -344,24 +344,33 @@ enum status stage_gather(double *all, size_t count, struct ring_comm *comm, stru
     return ring_all_gather(recv, send, bytes / sizeof(int32_t), DTYPE_INT32, comm, stage->stream);
 }
 
+/* Σ of what ranks of the first shard groups own, in rank order: the other groups own the same. */
+static double sum_of_owned(const double *sums, const struct grid *grid)
+{
+    double total = 0.0;
+    for (int p = 0; p < grid->pipeline_count; p++)
+        for (int d = 0; d < grid->shard_group; d++)
+            for (int t = 0; t < grid->tensor_count; t++) total += sums[grid_rank(grid, p, d, t)];
+    return total;
+}
+
 enum status stage_norm(double *norm, struct stage *stage)
 {
     const struct stage_config *config = &stage->config;
-    int nranks = config->layout->nranks;
+    int nranks = ring_comm_nranks(config->world), rank = ring_comm_rank(config->world);
     TRY(stage_synchronize(stage));
     double *sums = calloc((size_t)nranks, sizeof *sums);
     if (sums == NULL)
         return FAIL(STATUS_SYSTEM, "no memory for the norm's %d partial sums", nranks);
     const double *squares = stage->squares.ptr;
+    memset(stage->squares.ptr, 0, stage->squares.bytes);
     for (int u = 0; u < config->layout->unit_count; u++) gradients_owned_squares(u, stage);
     enum status status = STATUS_OK;
     if (stage->compute != NULL) status = stream_synchronize(stage->compute, config->device);
-    for (int u = 0; u < config->layout->unit_count; u++) sums[config->rank] += squares[u];
-    if (status == STATUS_OK) status = stage_gather(sums, 1, config->group, stage);
+    for (int i = 0; i < config->params->param_count; i++) sums[rank] += squares[i];
+    if (status == STATUS_OK) status = stage_gather(sums, 1, config->world, stage);
     if (status == STATUS_OK) status = stage_synchronize(stage);
-    double total = 0.0;
-    for (int r = 0; r < nranks; r++) total += sums[r];
-    *norm = sqrt(total);
+    *norm = sqrt(sum_of_owned(sums, config->grid));
     free(sums);
     return status;
 }

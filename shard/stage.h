@@ -39,6 +39,7 @@
 #include "shard/bucket.h"
 #include "shard/gather.h"
 #include "shard/gradients.h"
+#include "shard/grid.h"
 #include "shard/layout.h"
 #include "shard/pipeline.h"
 #include "shard/update.h"
@@ -85,8 +86,9 @@ struct stage_config {
     const struct stage_ops *ops;
     const struct params *params; /* these outlive the stage */
     const struct layout *layout; /* of a shard group's ranks */
+    const struct grid *grid;     /* not needed for predictions */
     struct ring_comm *world;     /* all ranks: scalars */
-    struct ring_comm *group;     /* the shard group; the world itself if there is one group only */
+    struct ring_comm *group;     /* the shard group; the world itself where that is all ranks */
     struct ring_comm *replicas;  /* who keeps the same shard, one rank of each group; NULL: one group */
     struct ring_comm *ends;      /* the first and the last stage of a pipeline; NULL elsewhere */
     struct pipeline_place place; /* of the passes of a step; zeros: they come one by one */
@@ -113,7 +115,7 @@ struct stage {
     struct event *computed;        /* what of it the ring's stream waits for */
     struct adam_context adam;      /* operations on gradients and weights */
     struct span adam_scratch;      /* MEMORY_OPTIMIZER */
-    struct span squares;           /* a double per unit, on the host */
+    struct span squares;           /* a double per parameter tensor, on the host */
     struct span weights;           /* of config.dtype, as much as keeps says */
     struct span gradients;         /* of config.gradient_dtype */
     struct span master, m, v;      /* float32; master is empty where weights are it themselves */
@@ -171,8 +173,9 @@ MUST_CHECK enum status stage_settle(struct stage *stage);
 MUST_CHECK enum status stage_gather(
     double *all, size_t count, struct ring_comm *comm, struct stage *stage);
 
-/* The norm of the whole gradient: √ Σ over ranks of the shard group, in rank order, of the sum of squares
- * of what each owns, unit by unit, in double. So its bits are the same on all ranks and in all stages
+/* The norm of the whole gradient: √ Σ over ranks of the first shard groups, in rank order, of the sum of
+ * squares of what each owns, unit by unit, in double; of tensors that several parts of the model hold, the
+ * one that stands for all (params.h). So its bits are the same on all ranks and in all stages
  * (I3). Not finite if any gradient is not. Synchronizes. collective. */
 MUST_CHECK enum status stage_norm(double *norm, struct stage *stage);
 

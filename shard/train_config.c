@@ -9,6 +9,7 @@
 struct train_config train_config_default(void)
 {
     struct train_config config = {
+        .tensor = 1,
         .batch = 8,
         .accumulate = 1,
         .steps = 1000,
@@ -81,6 +82,29 @@ static enum status check_stage(const struct train_config *config)
     return STATUS_OK;
 }
 
+/* What is cut must be cut evenly: ranks that wait for one another have the same work. */
+static enum status check_tensor(const struct train_config *config)
+{
+    const struct gpt2_config *model = &config->model;
+    int64_t hidden = gpt2_hidden(model);
+    int heads = gpt2_kv_heads(model), m = config->tensor;
+    if (m < 1)
+        return FAIL(STATUS_INVALID, "tensor is %d, expected at least 1 rank to hold a tensor", m);
+    if (m > 1 && (config->checkpoint_dir != NULL || config->resume_dir != NULL))
+        return FAIL(STATUS_INVALID,
+            "tensor is %d: checkpoints are of whole tensors, expected none, or tensor 1", m);
+    if (heads % m != 0)
+        return FAIL(STATUS_INVALID,
+            "tensor is %d, heads%s are %d: expected a divisor of them, so that each rank has as many",
+            m, heads == model->heads ? "" : " of keys and values", heads);
+    if (hidden % m != 0)
+        return FAIL(STATUS_INVALID,
+            "tensor is %d, hidden columns are %lld: expected a divisor of them, so that each rank has "
+            "as many",
+            m, (long long)hidden);
+    return STATUS_OK;
+}
+
 static enum status check_run(const struct train_config *config)
 {
     if (config->data == NULL)
@@ -132,31 +156,44 @@ static enum status check_numbers(const struct train_config *config)
 enum status train_config_check(const struct train_config *config)
 {
     TRY(gpt2_config_check(&config->model));
+    TRY(check_tensor(config));
     TRY(check_stage(config));
     TRY(check_dtypes(config));
     TRY(check_run(config));
     return check_numbers(config);
 }
 
-enum status train_config_group(struct train_config *config, int nranks)
+enum status train_config_grid(struct grid *grid, struct train_config *config, int nranks, int rank)
 {
-    if (config->shard_group == 0) config->shard_group = nranks;
-    if (config->shard_group <= nranks && nranks % config->shard_group == 0) return STATUS_OK;
-    return FAIL(STATUS_INVALID, "shard group is %d, expected a divisor of the %d ranks",
-        config->shard_group, nranks);
+    if (nranks % config->tensor != 0)
+        return FAIL(STATUS_INVALID, "tensor is %d, expected a divisor of the %d ranks",
+            config->tensor, nranks);
+    int data = nranks / config->tensor;
+    if (config->shard_group == 0) config->shard_group = data;
+    if (config->shard_group > data || data % config->shard_group != 0)
+        return FAIL(STATUS_INVALID, "shard group is %d, expected a divisor of the %d %sranks",
+            config->shard_group, data, data == nranks ? "" : "data ");
+    *grid = grid_at(rank, nranks, config->tensor, 1, config->shard_group);
+    return STATUS_OK;
 }
 
-/* Ranks 0 … M−1 are the first shard group, and so on: neighbours, which are on one host where possible. */
+/* Data ranks 0 … M−1 are the first shard group, and so on: neighbours, which are on one host where
+ * possible. */
 struct stage_config train_stage_config(const struct train_config *config,
-    const struct params *params, const struct layout *layout, int nranks, int rank)
+    const struct params *params, const struct layout *layout, const struct grid *grid)
 {
     return (struct stage_config){
         .ops = stage_by_number(config->stage),
         .params = params,
         .layout = layout,
-        .rank = rank % layout->nranks,
-        .replica = rank / layout->nranks,
-        .replica_count = nranks / layout->nranks,
+        .grid = grid,
+        .world = grid->world,
+        .group = grid->group_comm,
+        .replicas = grid->replicas_comm,
+        .ends = grid->embedding_comm,
+        .rank = grid->data % grid->shard_group,
+        .replica = grid->data / grid->shard_group,
+        .replica_count = grid->data_count / grid->shard_group,
         .adam = config->adam,
         .dtype = config->dtype,
         .gradient_dtype = config->gradient_dtype,
@@ -183,7 +220,8 @@ struct gpt2_run train_gpt2_run(const struct train_config *config)
 }
 
 struct activation_config train_activation_config(const struct train_config *config,
-    const struct params *params, const struct gpt2_run *run, struct device *device)
+    const struct params *params, const struct gpt2_run *run, const struct grid *grid,
+    struct device *device)
 {
     const struct gpt2_span span = gpt2_span(params);
     return (struct activation_config){
@@ -196,6 +234,7 @@ struct activation_config train_activation_config(const struct train_config *conf
         .rank = params->part.tensor_rank,
         .nranks = params->part.tensor_count,
         .overlap = config->overlap,
+        .comm = grid->tensor_comm,
         .compute = run->stream,
         .device = device,
     };
@@ -227,7 +266,7 @@ int train_values(
 {
     const struct gpt2_config *model = &config->model;
     const struct adam_config *adam = &config->adam;
-    int group = config->shard_group > 0 ? config->shard_group : nranks;
+    int group = config->shard_group > 0 ? config->shard_group : nranks / config->tensor;
     const struct train_value all[] = {
         {{"max_t", model->max_t, NULL}, VALUE_MODEL},
         {{"vocab", model->vocab, NULL}, VALUE_MODEL},
@@ -254,6 +293,7 @@ int train_values(
         {{"epsilon", (double)adam->epsilon, NULL}, VALUE_BITS},
         {{"weight_decay", (double)adam->weight_decay, NULL}, VALUE_BITS},
         {{"seed", (double)config->seed, NULL}, VALUE_BITS},
+        {{"tensor", config->tensor, NULL}, VALUE_BITS},
         {{"shard_group", group, NULL}, VALUE_BITS},
         {{"dtype", config->dtype, dtype_word}, VALUE_BITS},
         {{"gradient_dtype", config->gradient_dtype, dtype_word}, VALUE_BITS},

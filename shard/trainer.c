@@ -23,7 +23,7 @@
 
 /* ---- one step ---- */
 
-/* Tokens of one micro-batch of one rank. */
+/* Tokens of one micro-batch of one data rank. */
 static size_t batch_tokens(const struct trainer *trainer)
 {
     return (size_t)trainer->config.batch * (size_t)trainer->config.seq;
@@ -31,7 +31,7 @@ static size_t batch_tokens(const struct trainer *trainer)
 
 static uint64_t sequences_per_batch(const struct trainer *trainer)
 {
-    return (uint64_t)trainer->nranks * (uint64_t)trainer->config.batch;
+    return (uint64_t)trainer->grid.data_count * (uint64_t)trainer->config.batch;
 }
 
 /* Reads the step's batches; returns the number of this rank's valid targets. */
@@ -50,18 +50,21 @@ static size_t read_batches(struct trainer *trainer)
     return valid;
 }
 
-static double sum_in_rank_order(const double *values, int nranks)
-{
-    double sum = 0.0;
-    for (int r = 0; r < nranks; r++) sum += values[r];
-    return sum;
-}
-
 enum status trainer_begin_pass(bool backward, bool last, struct trainer *trainer)
 {
     stage_begin_passes(trainer->stage, backward);
     stage_begin_backward(trainer->stage, last);
     return activation_begin_forward(0, backward, trainer->activations);
+}
+
+void trainer_count_pass(enum gpt2_pass pass, int batch, int t, struct trainer *trainer)
+{
+    struct ledger_events *events = &trainer->events;
+    events->trains += pass == PASS_TRAIN;
+    events->reductions += pass == PASS_TRAIN && trainer->stage->reduce;
+    events->forwards += pass != PASS_TRAIN;
+    events->tensor_sum_bytes += tensor_predict_sent(
+        pass, batch, t, &trainer->params, &trainer->run, &trainer->grid, trainer->device);
 }
 
 /* Forward and backward of all micro-batches. *valid: targets of the global batch. Once the stream
@@ -83,17 +86,17 @@ static enum status run_batches(double *valid, struct trainer *trainer)
             config->batch, config->seq, trainer->model));
         if (a == 0) {
             TRY(stage_synchronize(stage));
-            *valid = sum_in_rank_order(gathered, trainer->nranks);
+            *valid = grid_sum_over_data(gathered, 1, &trainer->grid);
             scale = *valid > 0.0 ? (float)(trainer->scale.value / *valid) : 0.0f;
         }
         activation_begin_backward(0, trainer->activations);
         TRY(gpt2_backward(scale, trainer->model));
         TRY(gpt2_loss(&loss, trainer->model)); /* the backward may still be running */
         loss_sum += loss;
-        trainer->events.trains++;
-        trainer->events.reductions += stage->reduce;
+        trainer_count_pass(PASS_TRAIN, config->batch, config->seq, trainer);
     }
     TRY(activation_synchronize(trainer->activations));
+    TRY(tensor_synchronize(trainer->tensor));
     gathered[trainer->rank] = loss_sum;
     return stage_gather(gathered, 1, trainer->comm, stage);
 }
@@ -140,7 +143,8 @@ static enum status update(struct train_report *report, double scaled_norm, struc
 /* For how long this thread was blocked. */
 static uint64_t waited_ns(const struct trainer *trainer)
 {
-    return trainer->stage->wait_ns + activation_wait_ns(trainer->activations);
+    return trainer->stage->wait_ns + activation_wait_ns(trainer->activations) +
+           tensor_wait_ns(trainer->tensor);
 }
 
 static enum status run_step(struct train_report *report, struct trainer *trainer)
@@ -148,7 +152,7 @@ static enum status run_step(struct train_report *report, struct trainer *trainer
     const struct train_config *config = &trainer->config;
     struct schedule schedule = {config->lr, config->final_fraction, config->warmup, config->steps};
     const struct ledger_events events = trainer->events;
-    const struct ledger_traffic traffic = ledger_traffic(trainer->stage);
+    const struct ledger_traffic traffic = ledger_traffic(&trainer->grid);
     int64_t begin_ns = clock_ns();
     uint64_t wait_ns = waited_ns(trainer);
     double valid = 0.0, scaled_norm;
@@ -158,20 +162,19 @@ static enum status run_step(struct train_report *report, struct trainer *trainer
     TRY(run_batches(&valid, trainer));
     TRY(stage_norm(&scaled_norm, trainer->stage));
     report->loss =
-        valid > 0.0 ? sum_in_rank_order(trainer->gathered, trainer->nranks) / valid : 0.0;
+        valid > 0.0 ? grid_sum_over_data(trainer->gathered, 1, &trainer->grid) / valid : 0.0;
     TRY(update(report, scaled_norm, trainer));
     trainer->step++;
     trainer->events.steps++;
     if (config->step_ledger) {
         TRY(stage_synchronize(trainer->stage));
-        ledger_read_step(
-            &report->ledger, &events, &trainer->events, &traffic, &trainer->carries,
+        ledger_read_step(&report->ledger, &events, &trainer->events, &traffic, &trainer->carries,
             trainer->stage);
     }
     report->step_ms = (double)(clock_ns() - begin_ns) * 1e-6;
     report->wait_ms = (double)(waited_ns(trainer) - wait_ns) * 1e-6;
     double tokens =
-        (double)config->accumulate * (double)batch_tokens(trainer) * (double)trainer->nranks;
+        (double)config->accumulate * (double)sequences_per_batch(trainer) * (double)config->seq;
     report->tokens_per_s = tokens / report->step_ms * 1e3;
     return STATUS_OK;
 }
@@ -188,17 +191,18 @@ static void tell_start(const struct trainer *trainer)
         .text = tokens_vocab(trainer->tokens) > 0,
         .nranks = trainer->nranks,
         .shard_group = config->shard_group,
+        .grid = grid_at(trainer->rank, trainer->nranks, trainer->grid.tensor_count,
+            trainer->grid.pipeline_count, config->shard_group),
         .transport = ring_comm_transport(trainer->comm),
         .first_step = trainer->step,
         .last_step = config->stop_at,
         .tokens_per_step =
-            (uint64_t)config->accumulate * batch_tokens(trainer) * (uint64_t)trainer->nranks,
+            (uint64_t)config->accumulate * sequences_per_batch(trainer) * (uint64_t)config->seq,
         .train_tokens = tokens_count(trainer->tokens, SPLIT_TRAIN),
         .validation_tokens = tokens_count(trainer->tokens, SPLIT_VALIDATION),
     };
     struct gpt2_memory memory = gpt2_memory(&trainer->params, &trainer->run, trainer->device);
-    ledger_predict_held(
-        start.held_bytes, &memory, &trainer->carries, &trainer->stage->config);
+    ledger_predict_held(start.held_bytes, &memory, &trainer->carries, &trainer->stage->config);
     trainer->observer->start(trainer->observer->context, &start);
 }
 
@@ -244,8 +248,11 @@ static enum status run(struct trainer *trainer)
     struct ledger ledger;
     struct gpt2_memory memory = gpt2_memory(&trainer->params, &trainer->run, trainer->device);
     TRY(stage_synchronize(trainer->stage));
-    ledger_read(&ledger, &trainer->events, &trainer->start, &memory, &trainer->carries,
-        trainer->stage);
+    ledger_read(
+        &ledger, &trainer->events, &trainer->start, &memory, &trainer->carries, trainer->stage);
+    ledger.tensor_paper_bytes =
+        (double)trainer->events.trains *
+        tensor_paper_bytes(&trainer->params, &trainer->run, &trainer->grid, trainer->device);
     TRY(ledger_agree(&ledger, trainer->bootstrap));
     if (trainer->observer->ledger != NULL)
         trainer->observer->ledger(trainer->observer->context, &ledger);

@@ -9,12 +9,13 @@
 #include "shard/agree.h"
 #include "shard/shard.h"
 #include "shard/stage.h"
+#include "shard/tensor.h"
 
 struct trainer {
     struct train_config config; /* seq, stop_at and model.vocab resolved */
     const struct train_observer *observer;
-    struct ring_comm *comm;             /* all ranks */
-    struct ring_comm *group, *replicas; /* parts of it; NULL where all ranks are one shard group */
+    struct ring_comm *comm; /* all ranks */
+    struct grid grid;       /* where this one stands among them, and parts of them */
     struct bootstrap *bootstrap;
     struct device *device;
     int rank, nranks;
@@ -22,13 +23,14 @@ struct trainer {
     struct tokens *tokens;
     struct params params;
     struct layout layout; /* of a shard group */
+    struct tensor *tensor; /* NULL where no tensor is shared */
     struct stage *stage;
     struct gpt2_run run;
     struct activation_config carries;
     struct activation *activations; /* NULL where the model keeps them */
     struct gpt2 *model;
     int32_t *inputs, *targets; /* (accumulate, batch, seq) of the step in hand */
-    double *gathered;          /* [2·nranks] */
+    double *gathered;          /* [2·nranks]; see grid_sum_over_data() */
 
     uint64_t step;      /* steps done, of the whole run */
     uint64_t adam_t;    /* updates done: without skipped steps */
@@ -45,21 +47,26 @@ void trainer_close(struct trainer *trainer);
 
 /* trainer.c: before a forward, which its backward follows if `backward`; last: the step's. */
 MUST_CHECK enum status trainer_begin_pass(bool backward, bool last, struct trainer *trainer);
+/* After it, and its backward: counts what it was, of how many tokens. */
+void trainer_count_pass(enum gpt2_pass pass, int batch, int t, struct trainer *trainer);
 
 /* True where float16 gradients make the dynamic loss scale necessary. */
 bool train_config_scales(const struct train_config *config);
 
-/* Resolves shard_group: 0 becomes all ranks. errors: INVALID when it does not divide them. */
-MUST_CHECK enum status train_config_group(struct train_config *config, int nranks);
+/* The place of a rank; resolves shard_group: 0 becomes all data ranks. errors: INVALID when tensor does not
+ * divide the ranks, or shard_group the data ranks. */
+MUST_CHECK enum status train_config_grid(
+    struct grid *grid, struct train_config *config, int nranks, int rank);
 
-/* How rank `rank` of nranks shards and runs the model of a configuration in which seq and shard_group (as
- * layout->nranks) are resolved. The stage still lacks communicators and device. Pure: also for predictions. */
+/* How a rank of this grid shards and runs the model of a configuration in which seq and shard_group (as
+ * layout->nranks) are resolved. The stage still lacks its device. Pure: also for predictions. */
 struct stage_config train_stage_config(const struct train_config *config,
-    const struct params *params, const struct layout *layout, int nranks, int rank);
+    const struct params *params, const struct layout *layout, const struct grid *grid);
 struct gpt2_run train_gpt2_run(const struct train_config *config);
-/* The store of that run's checkpoints. device: NULL: the host. */
+/* The store of that run's checkpoints; it still lacks the ring's stream. device: NULL: the host. */
 struct activation_config train_activation_config(const struct train_config *config,
-    const struct params *params, const struct gpt2_run *run, struct device *device);
+    const struct params *params, const struct gpt2_run *run, const struct grid *grid,
+    struct device *device);
 
 /* Every number of the configuration that must agree on all ranks; those marked decide the bits of a
  * run. */

@@ -14,8 +14,8 @@ static enum status open_tokens(struct trainer *trainer)
         .vocab = config->model.vocab,
         .batch = config->batch,
         .t = config->seq,
-        .rank = trainer->rank,
-        .nranks = trainer->nranks,
+        .rank = trainer->grid.data,
+        .nranks = trainer->grid.data_count,
         .seed = config->seed,
     };
     TRY(tokens_open(&trainer->tokens, &tokens));
@@ -26,20 +26,33 @@ static enum status open_tokens(struct trainer *trainer)
 
 static struct stage_config stage_config_of(const struct trainer *trainer)
 {
-    struct stage_config stage = train_stage_config(&trainer->config, &trainer->params,
-        &trainer->layout, trainer->nranks, trainer->rank);
-    stage.world = trainer->comm;
-    stage.group = trainer->group != NULL ? trainer->group : trainer->comm;
-    stage.replicas = trainer->replicas;
+    struct stage_config stage =
+        train_stage_config(&trainer->config, &trainer->params, &trainer->layout, &trainer->grid);
     stage.device = trainer->device;
     return stage;
+}
+
+/* Where tensors are shared: who sums. */
+static enum status open_tensor(struct model_hooks *hooks, struct trainer *trainer)
+{
+    const struct tensor_config config = {
+        .grid = &trainer->grid,
+        .dtype = gpt2_activation_dtype(&trainer->run, trainer->device),
+        .shared = activation_is_carried(trainer->config.activations),
+        .compute = trainer->run.stream,
+        .device = trainer->device,
+    };
+    TRY(tensor_open(&trainer->tensor, &config));
+    tensor_hooks(hooks, trainer->tensor);
+    return STATUS_OK;
 }
 
 /* Where inputs of blocks are carried: by whom. */
 static enum status open_activations(struct model_hooks *hooks, struct trainer *trainer)
 {
     trainer->carries = train_activation_config(
-        &trainer->config, &trainer->params, &trainer->run, trainer->device);
+        &trainer->config, &trainer->params, &trainer->run, &trainer->grid, trainer->device);
+    trainer->carries.ring = tensor_stream(trainer->tensor);
     if (!activation_is_carried(trainer->carries.keep)) return STATUS_OK;
     TRY(activation_open(&trainer->activations, &trainer->carries));
     hooks->activations = trainer->activations;
@@ -53,13 +66,15 @@ static enum status open_own(struct trainer *trainer)
 {
     const struct train_config *config = &trainer->config;
     TRY(open_tokens(trainer));
-    TRY(params_make(&trainer->params, &config->model));
+    struct params_part part = grid_part(&trainer->grid);
+    TRY(params_make_part(&trainer->params, &config->model, &part));
     TRY(layout_make(&trainer->layout, &trainer->params, config->shard_group));
     struct stage_config stage = stage_config_of(trainer);
     TRY(stage_open(&trainer->stage, &stage));
     trainer->run = train_gpt2_run(config);
     trainer->run.stream = trainer->stage->compute;
     struct model_hooks hooks = stage_hooks(trainer->stage);
+    TRY(open_tensor(&hooks, trainer));
     TRY(open_activations(&hooks, trainer));
     TRY(gpt2_open(&trainer->model, &trainer->params, &hooks, &trainer->run, trainer->device));
     size_t tokens = (size_t)config->accumulate * (size_t)config->batch * (size_t)config->seq;
@@ -70,14 +85,6 @@ static enum status open_own(struct trainer *trainer)
         return FAIL(
             STATUS_SYSTEM, "no memory for a step of %zu tokens: lower batch or accumulate", tokens);
     return STATUS_OK;
-}
-
-static enum status open_groups(struct trainer *trainer)
-{
-    int group = trainer->config.shard_group, rank = trainer->rank;
-    if (group == trainer->nranks) return STATUS_OK;
-    TRY(ring_comm_split(&trainer->group, rank / group, rank, trainer->comm));
-    return ring_comm_split(&trainer->replicas, rank % group, rank, trainer->comm);
 }
 
 static enum status check_settings(struct trainer *trainer)
@@ -91,7 +98,7 @@ static enum status check_settings(struct trainer *trainer)
     int count = train_values(values, config, trainer->nranks);
     for (int i = 0; i < count; i++) settings[i] = values[i].is;
     TRY(agree_values(settings, count, trainer->bootstrap));
-    return train_config_group(config, trainer->nranks);
+    return train_config_grid(&trainer->grid, config, trainer->nranks, trainer->rank);
 }
 
 enum status trainer_open(struct trainer *trainer)
@@ -99,9 +106,8 @@ enum status trainer_open(struct trainer *trainer)
     const struct train_config *config = &trainer->config;
     TRY(check_settings(trainer));
     trainer->scale = config->scale;
-    if (config->memory_limit_bytes > 0)
-        device_limit(trainer->device, config->memory_limit_bytes);
-    TRY(open_groups(trainer));
+    if (config->memory_limit_bytes > 0) device_limit(trainer->device, config->memory_limit_bytes);
+    TRY(grid_open(&trainer->grid, trainer->comm));
     TRY(agree(open_own(trainer), trainer->bootstrap));
     const struct agree_value data[] = {
         {"tokens to train on", (double)tokens_count(trainer->tokens, SPLIT_TRAIN), NULL},
@@ -112,7 +118,7 @@ enum status trainer_open(struct trainer *trainer)
     if (config->resume_dir != NULL) TRY(checkpoint_load(trainer));
     if (config->checkpoint_dir != NULL) TRY(checkpoint_prepare(trainer));
     TRY(stage_publish(trainer->stage));
-    trainer->start = ledger_traffic(trainer->stage);
+    trainer->start = ledger_traffic(&trainer->grid);
     return STATUS_OK;
 }
 
@@ -120,9 +126,9 @@ void trainer_close(struct trainer *trainer)
 {
     gpt2_close(trainer->model);
     activation_close(trainer->activations);
+    tensor_close(trainer->tensor);
     stage_close(trainer->stage);
-    ring_comm_close(trainer->replicas);
-    ring_comm_close(trainer->group);
+    grid_close(&trainer->grid);
     layout_free(&trainer->layout);
     params_free(&trainer->params);
     tokens_close(trainer->tokens);

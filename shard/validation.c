@@ -17,18 +17,15 @@ enum status trainer_validate(double *loss, size_t batches, struct trainer *train
         TRY(trainer_begin_pass(false, false, trainer));
         TRY(gpt2_forward(&sum, &counted, trainer->inputs, trainer->targets, config->batch,
             config->seq, trainer->model));
-        trainer->events.forwards++;
+        trainer_count_pass(PASS_FORWARD, config->batch, config->seq, trainer);
         own[0] += sum;
         own[1] += (double)counted;
     }
     TRY(stage_gather(trainer->gathered, 2, trainer->comm, trainer->stage));
     TRY(stage_synchronize(trainer->stage));
     trainer->events.validations++;
-    double sum = 0.0, valid = 0.0;
-    for (int r = 0; r < trainer->nranks; r++) {
-        sum += trainer->gathered[2 * r];
-        valid += trainer->gathered[2 * r + 1];
-    }
+    double sum = grid_sum_over_data(trainer->gathered, 2, &trainer->grid);
+    double valid = grid_sum_over_data(trainer->gathered + 1, 2, &trainer->grid);
     *loss = valid > 0.0 ? sum / valid : 0.0;
     return STATUS_OK;
 }

@@ -1,0 +1,61 @@
+/* grid: where a rank stands among all ranks, and the communicators that follow from it.
+ *
+ * N ranks are P stages of a pipeline, times D data ranks, times M tensor ranks that share every
+ * tensor; neighbours share tensors, since that is where most is sent, so they are on one host where
+ * possible:
+ *
+ *   rank = (pipeline · D + data) · M + tensor
+ *
+ *   M = 2, D = 2, P = 2     pipeline 0          pipeline 1
+ *                  data 0   0 1  ◄ a tensor     4 5
+ *                  data 1   2 3    group        6 7
+ *
+ *   ranks of one                 have the same            and share
+ *     tensor group    {0 1}      pipeline, data           tensors, tokens
+ *     data group      {0 2}      pipeline, tensor         what ZeRO shards: shard groups are parts of it
+ *     pipeline group  {0 4}      data, tensor             tokens; each has other blocks
+ *     embedding group {0 4}      the ends of a pipeline   rows of the embedding
+ *
+ * Invariant: what is summed over ranks is summed in the order of these coordinates, so that all
+ * ranks get the same bits.
+ */
+#ifndef SHARD_GRID_H
+#define SHARD_GRID_H
+
+#include "model/params.h"
+#include "ring/ring.h"
+
+struct grid {
+    int tensor, tensor_count;     /* M */
+    int data, data_count;         /* D */
+    int pipeline, pipeline_count; /* P */
+    int shard_group;              /* data ranks that keep one copy of what is sharded; divides D */
+
+    /* NULL until grid_open(), and for predictions. */
+    struct ring_comm *world; /* all ranks: the caller's */
+    struct ring_comm *tensor_comm, *pipeline_comm; /* NULL where there is one rank */
+    struct ring_comm *embedding_comm; /* NULL where P = 1, and between the ends */
+    struct ring_comm *group_comm;     /* the shard group; the world where that is all ranks */
+    struct ring_comm *replicas_comm;  /* who keeps the same shard; NULL where there is one group */
+};
+
+/* The place of a rank. M·P divides nranks, shard_group divides D; 0: D. Pure. */
+struct grid grid_at(int rank, int nranks, int tensor_count, int pipeline_count, int shard_group);
+
+/* The rank at these coordinates; how many there are. */
+int grid_rank(const struct grid *grid, int pipeline, int data, int tensor);
+int grid_nranks(const struct grid *grid);
+
+/* The part of the model that a rank holds. */
+struct params_part grid_part(const struct grid *grid);
+
+/* Σ over data ranks of values[stride · rank], of the ranks that stand for the others: those of the
+ * last stage, which compute the loss, with tensor rank 0. */
+double grid_sum_over_data(const double *values, int stride, const struct grid *grid);
+
+/* Splits the communicators off. collective over world. errors: the ring's; grid_close() is due
+ * whatever the result. */
+MUST_CHECK enum status grid_open(struct grid *grid, struct ring_comm *world);
+void grid_close(struct grid *grid);
+
+#endif

@@ -1,0 +1,58 @@
+/* tensor: the sums of tensor parallelism: the model's hooks sum() and max(), by the ring of the
+ * tensor group.
+ *
+ *   compute   part of x ┬──────────────┬ x is whole …
+ *   ring                └ all-reduce x ┘
+ *
+ * Everything on the group's communicator is queued by the main thread on one stream, the ring's, so
+ * that it has the same order on all ranks; the store of checkpoints (activation.h) gathers there
+ * too. On the host, where nothing else is queued, the caller's thread sums.
+ */
+#ifndef SHARD_TENSOR_H
+#define SHARD_TENSOR_H
+
+#include "model/gpt2.h"
+#include "model/uses.h"
+#include "ring/ring.h"
+#include "shard/grid.h"
+
+struct tensor_config {
+    const struct grid *grid;
+    enum dtype dtype;       /* of activations */
+    bool shared;            /* others queue on the ring's stream too */
+    struct stream *compute; /* the model's; NULL where the caller's thread computes */
+    struct device *device;
+};
+
+struct tensor;
+
+/* Where a grid has one tensor rank there is no group: *tensor is NULL, which the functions below
+ * accept, and do nothing then. The grid outlives it. Sums are in the dtype of what is summed. close
+ * waits for what is queued. errors: SYSTEM. Not collective. */
+MUST_CHECK enum status tensor_open(struct tensor **tensor, const struct tensor_config *config);
+void tensor_close(struct tensor *tensor);
+
+/* The ring's stream; NULL on the host where it is not shared. */
+struct stream *tensor_stream(const struct tensor *tensor);
+
+/* Puts the group's hooks into the table: none where there is no group. */
+void tensor_hooks(struct model_hooks *hooks, struct tensor *tensor);
+
+/* Waits for what is queued on the ring's stream. errors: those of the operations. */
+MUST_CHECK enum status tensor_synchronize(struct tensor *tensor);
+
+/* For how long the caller's thread was blocked: grows. */
+uint64_t tensor_wait_ns(const struct tensor *tensor);
+
+/* The bytes that the sums of one pass make this rank send; 0 with one tensor rank. Pure. device:
+ * NULL: the host. */
+uint64_t tensor_predict_sent(enum gpt2_pass pass, int batch, int t, const struct params *params,
+    const struct gpt2_run *run, const struct grid *grid, struct device *device);
+
+/* The paper's count of the same, of one training pass: 12·b·s·h elements a block with recomputation,
+ * 8·b·s·h without, times (M−1)/M; embedding and head not counted. */
+double tensor_paper_bytes(
+    const struct params *params, const struct gpt2_run *run, const struct grid *grid,
+    struct device *device);
+
+#endif
