@@ -108,7 +108,8 @@ bool find_descriptor(
     bool found = false;
     for (struct dirent *each; files != nullptr && !found && (each = readdir(files)) != nullptr;) {
         struct stat status;
-        if (*each->d_name == '.' || fstat(atoi(each->d_name), &status) != 0) continue;
+        /* By its name: other threads may open and close what they like. */
+        if (*each->d_name == '.' || fstatat(dirfd(files), each->d_name, &status, 0) != 0) continue;
         found = status.st_ino == inode && status.st_dev == makedev(major_number, minor_number);
         if (found)
             snprintf(
