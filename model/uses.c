@@ -47,7 +47,7 @@ int gpt2_uses(struct model_use *uses, const struct params *params, bool backward
     return list.count;
 }
 
-int gpt2_sums(struct model_sum sums[GPT2_SUMS_MOST], enum gpt2_pass pass, int batch, int t,
+int gpt2_sums(struct model_sum sums[GPT2_SUMS_MOST], enum pass_kind pass, int batch, int t,
     const struct params *params, const struct gpt2_run *run)
 {
     const struct gpt2_span span = gpt2_span(params);

@@ -44,7 +44,7 @@ static inline struct gpt2_span gpt2_span(const struct params *params)
     return span;
 }
 
-enum gpt2_pass {
+enum pass_kind {
     PASS_FORWARD, /* with targets */
     PASS_TRAIN,   /* the same, and its backward */
     PASS_SAMPLE,  /* without targets, and gpt2_logits() once */
@@ -63,7 +63,7 @@ struct model_sum {
  * sums of B·T·C elements, backward 2, and 1 where blocks are computed again: their last product is not
  * needed. Returns their number. Pure. */
 #define GPT2_SUMS_MOST 4
-int gpt2_sums(struct model_sum sums[GPT2_SUMS_MOST], enum gpt2_pass pass, int batch, int t,
+int gpt2_sums(struct model_sum sums[GPT2_SUMS_MOST], enum pass_kind pass, int batch, int t,
     const struct params *params, const struct gpt2_run *run);
 
 #endif

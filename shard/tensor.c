@@ -110,7 +110,7 @@ void tensor_hooks(struct model_hooks *hooks, struct tensor *tensor)
 
 /* ---- predictions ---- */
 
-uint64_t tensor_predict_sent(enum gpt2_pass pass, int batch, int t, const struct params *params,
+uint64_t tensor_predict_sent(enum pass_kind pass, int batch, int t, const struct params *params,
     const struct gpt2_run *run, const struct grid *grid, struct device *device)
 {
     struct model_sum sums[GPT2_SUMS_MOST];

@@ -46,7 +46,7 @@ uint64_t tensor_wait_ns(const struct tensor *tensor);
 
 /* The bytes that the sums of one pass make this rank send; 0 with one tensor rank. Pure. device:
  * NULL: the host. */
-uint64_t tensor_predict_sent(enum gpt2_pass pass, int batch, int t, const struct params *params,
+uint64_t tensor_predict_sent(enum pass_kind pass, int batch, int t, const struct params *params,
     const struct gpt2_run *run, const struct grid *grid, struct device *device);
 
 /* The paper's count of the same, of one training pass: 12·b·s·h elements a block with recomputation,

@@ -57,7 +57,7 @@ enum status trainer_begin_pass(bool backward, bool last, struct trainer *trainer
     return activation_begin_forward(0, backward, trainer->activations);
 }
 
-void trainer_count_pass(enum gpt2_pass pass, int batch, int t, struct trainer *trainer)
+void trainer_count_pass(enum pass_kind pass, int batch, int t, struct trainer *trainer)
 {
     struct ledger_events *events = &trainer->events;
     events->trains += pass == PASS_TRAIN;

@@ -48,7 +48,7 @@ void trainer_close(struct trainer *trainer);
 /* trainer.c: before a forward, which its backward follows if `backward`; last: the step's. */
 MUST_CHECK enum status trainer_begin_pass(bool backward, bool last, struct trainer *trainer);
 /* After it, and its backward: counts what it was, of how many tokens. */
-void trainer_count_pass(enum gpt2_pass pass, int batch, int t, struct trainer *trainer);
+void trainer_count_pass(enum pass_kind pass, int batch, int t, struct trainer *trainer);
 
 /* True where float16 gradients make the dynamic loss scale necessary. */
 bool train_config_scales(const struct train_config *config);
