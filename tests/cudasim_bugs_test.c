@@ -344,7 +344,7 @@ static const struct bug bugs[] = {
         {"returned cudaErrorMisalignedAddress|returned cudaErrorUnknown", "aligned"}},
     {"copy past the end", copy_past_end, NULL, {"returned cudaErrorInvalidValue"}},
     {"stack overflow", stack_overflow, NULL,
-        {"returned cudaErrorIllegalAddress", "kernel overflow"}},
+        {"returned cudaErrorIllegalAddress", "has overflowed", "kernel overflow"}},
     {"divergent barrier", divergent, NULL,
         {"returned cudaErrorLaunchFailure", "divergent barrier", "kernels.cu:"}},
     {"deadlock in a block", lonely, NULL,

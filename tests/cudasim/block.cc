@@ -343,6 +343,13 @@ void block_run(grid &grid, unsigned index)
     running = nullptr;
 }
 
+size_t stack_overflowed(const void *address)
+{
+    const fiber *stack = running != nullptr && running->current ? running->current->stack : nullptr;
+    size_t below = stack != nullptr ? (size_t)(stack->stack - (const char *)address) : 0;
+    return below > 0 && below <= PAGE ? stack->stack_bytes : 0;
+}
+
 std::string current_place()
 {
     if (running == nullptr) return "";

@@ -136,6 +136,9 @@ void warp_lane_ended(block &here, const cuda_thread &thread);
 void block_ready_warp(block &here, unsigned warp, unsigned mask);
 unsigned block_thread_count(const kernel_work &kernel);
 
+/* The size of the running thread's stack, when an address is just past its end; else 0. */
+size_t stack_overflowed(const void *address);
+
 /* ", kernel K, block (x,y,z), thread (x,y,z)", or "". */
 std::string current_place();
 

@@ -80,6 +80,9 @@ void on_signal(int signal, siginfo_t *what, void *)
     if (signal == SIGILL || (signal == SIGSEGV && what->si_code == SI_KERNEL))
         fault(
             cudaErrorMisalignedAddress, "an access that is not aligned%s", current_place().c_str());
+    if (stack_overflowed(what->si_addr) != 0)
+        fault(cudaErrorIllegalAddress, "the stack of a thread, %zu bytes, has overflowed%s",
+            stack_overflowed(what->si_addr), current_place().c_str());
     describe_address(where, sizeof where, what->si_addr);
     if (signal == SIGFPE)
         fault(cudaErrorLaunchFailure, "%s at %p%s", strsignal(signal), what->si_addr,
