@@ -8,7 +8,7 @@
 #   bounds    every __global__ says __launch_bounds__, or a block of it may find no registers
 #
 # CUDA_ARCHITECTURES="90" compiles for that alone. nvcc optimises little here, which is four times as quick; CUDA_OPTIMISE=1: as the
-# module is built, and no register of a kernel may go to memory then (tests/cuda_spills_test.sh).
+# module is built, and few registers of a kernel may go to memory then (tests/cuda_spills_test.sh).
 set -u
 shopt -s nullglob
 build=$(dirname "${RINGZERO:?set RINGZERO to the program}")
@@ -70,8 +70,9 @@ echo "nvcc: $(echo "$files" | wc -w) files in $((SECONDS - started)) s"
 
 # spills
 if [ -n "${CUDA_OPTIMISE:-}" ]; then
-  spills=$(grep -HE '[1-9][0-9]* bytes spill' "$work"/*.o.log 2>/dev/null)
-  [ -z "$spills" ] || fail "registers go to memory: $spills"
+  most=128 # bytes stored by a thread; bench/results/cuda_registers.md has those of each kernel
+  spills=$(awk -v most=$most '/bytes spill stores/ { split($0, word, ", "); if (word[2] + 0 > most) print FILENAME ": " $0 }' "$work"/*.o.log)
+  [ -z "$spills" ] || fail "more than $most bytes of registers go to memory: $spills"
 fi
 
 # link, and load where no GPU is

@@ -1,19 +1,24 @@
 #!/usr/bin/env bash
 # cuda_registers: what nvcc gives every kernel on every GPU that is built for: registers, spilled bytes, shared memory.
 #
-#   bench/compare/cuda_registers.sh [ARCHITECTURE…]     75 80 86 90 when left out; minutes. CUDACXX: nvcc, when it is not on the path
+#   bench/compare/cuda_registers.sh [ARCHITECTURE…]     75 80 86 89 90 100 120 when left out; minutes. CUDACXX: nvcc, when it is not on the path
 #
-# No GPU is needed. The flags are those of verbs/cuda.cmake, warnings are errors. bench/results/cuda_registers.md is written. Instances of a
+# No GPU is needed. The flags are those of verbs/cuda.cmake, warnings are errors; the PTX is that of tests/cuda_nvcc_test.sh. bench/results/cuda_registers.md is written. Instances of a
 # kernel for several dtypes and vectors are one row: the largest number of any.
 set -eu
 cd "$(dirname "$0")/../.."
-[ $# -gt 0 ] || set -- 75 80 86 90
+[ $# -gt 0 ] || set -- 75 80 86 89 90 100 120
 nvcc=${CUDACXX:-nvcc}
 command -v "$nvcc" >/dev/null || { echo "cuda_registers: $nvcc was not found; set CUDACXX to nvcc of CUDA 12 or later" >&2; exit 2; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 codes=()
-for architecture in "$@"; do codes+=("-gencode=arch=compute_$architecture,code=sm_$architecture"); done
+for architecture in "$@"; do
+  ptx=90
+  [ "$architecture" -ge 90 ] || ptx=80
+  [ "$architecture" -ge 80 ] || ptx=$architecture
+  codes+=("-gencode=arch=compute_$ptx,code=sm_$architecture")
+done
 for file in verbs/*.cu ring/*.cu model/*.cu optim/*.cu; do
   [ -e "$file" ] || continue
   echo "cuda_registers: $file" >&2
