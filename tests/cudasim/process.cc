@@ -20,6 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fiber.h"
+
 namespace cudasim {
 
 process_state self;
@@ -239,11 +241,13 @@ bool device_ended()
     int status;
     if (self.shared->error != 0) return true;
     if (waitpid(self.device, &status, WNOHANG) != self.device) return false;
-    int expected = 0;
-    if (!self.shared->error.compare_exchange_strong(expected, cudaErrorUnknown)) return true;
+    if (self.shared->error != 0) return true; /* a fault has said more */
+    /* One thread has reaped it; whoever sees the error sees the message. */
     snprintf(self.shared->message, sizeof self.shared->message,
         "the device process has ended, %s %d", WIFSIGNALED(status) ? "by signal" : "with code",
         WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    tsan_release(&self.shared->error);
+    self.shared->error = cudaErrorUnknown;
     fprintf(stderr, "cudasim[%d]: %s\n", (int)self.host, self.shared->message);
     return true;
 }
@@ -265,6 +269,7 @@ cudaError_t cudaPeekAtLastError() { return last_error; }
 const char *cudaGetErrorString(cudaError_t error)
 {
     bool is_sticky = self.started && error != cudaSuccess && self.shared->error == (int)error;
+    if (is_sticky) tsan_acquire(&self.shared->error);
     return is_sticky ? self.shared->message : cudaGetErrorName(error);
 }
 
