@@ -458,8 +458,9 @@ int main(void)
     if (hashes == MAP_FAILED) abort();
     int count = strcmp(device_of_test(), "cudasim") == 0 ? RUNS : 1;
     for (int i = 0; i < count; i++) {
+        fflush(NULL);
         pid_t child = fork();
-        if (child == 0) _exit(run_in(runs[i], hashes[i]));
+        if (child == 0) exit(run_in(runs[i], hashes[i]));
         int state = 0;
         CHECK(waitpid(child, &state, 0) == child);
         CHECK_MSG(WIFEXITED(state) && WEXITSTATUS(state) == 0, "threads in order %s, sm_%s",

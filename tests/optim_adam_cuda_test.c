@@ -4,9 +4,10 @@
  * a block, aligned and not; guards lie behind them. On the simulator in three thread orders.
  *
  * RINGZERO_TEST_DEVICE=cuda runs it on a GPU.
- * ctest: timeout=60 labels=plain
+ * ctest: timeout=60
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -231,8 +232,9 @@ int main(void)
     static const char *const orders[] = {"forward", "reverse", "random:7"};
     int runs = strcmp(device_of_test(), "cudasim") == 0 ? 3 : 1;
     for (int i = 0; i < runs; i++) {
+        fflush(NULL);
         pid_t child = fork();
-        if (child == 0) _exit(run_order(orders[i]));
+        if (child == 0) exit(run_order(orders[i]));
         int state = 0;
         CHECK(waitpid(child, &state, 0) == child);
         CHECK_MSG(WIFEXITED(state) && WEXITSTATUS(state) == 0, "threads in order %s", orders[i]);

@@ -2,7 +2,7 @@
  * CUDA memory and over those of the host, against the reference that host memory is held to: the same bits (I2).
  *
  * RINGZERO_TEST_DEVICE=cuda runs it on a GPU, which the ranks share.
- * ctest: timeout=240
+ * ctest: timeout=240 labels=plain
  */
 #include "tests/collectives_fixture.h"
 

@@ -40,8 +40,7 @@ int64_t since_ms(int64_t begin_ns); /* by clock_ns() */
  * it is one of them, and then not being there is a failure. Any other name, or NULL (a transport of the test's own): unless the variable is set. */
 bool test_takes(const char *transport);
 
-/* Whether a device that a module brings ("cuda", "cudasim") can be tested: if not, says why. Never under sanitizers: the simulator fork()s when it is first
- * called, and jobs have threads by then. ThreadSanitizer does not follow that; a child of AddressSanitizer may find its allocator's locks held for ever. */
+/* Whether a device that a module brings ("cuda", "cudasim") can be tested: if not, says why. */
 bool test_has_device(const char *name);
 
 /* The same program can be run on two hosts at once, each of which runs a part of every job's ranks: RINGZERO_TEST_HOST="SELF/HOSTS ADDRESS PORT" makes
