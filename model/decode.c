@@ -62,7 +62,7 @@ static struct block_shape shape_of(const struct params *params, size_t rows)
         .width = heads * head_cols,
         .qkv_cols = (heads + 2 * kv_heads) * head_cols,
         .hidden = hidden,
-        .fc_cols = architecture->fc_cols * hidden,
+        .fc_cols = architecture->fc_parts * hidden,
         .architecture = architecture};
 }
 
