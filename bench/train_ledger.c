@@ -57,10 +57,10 @@ static void print_json(FILE *json, const struct ledger *ledger)
     fprintf(json,
         "},\"steps\":%" PRIu64 ",\"elements\":%" PRIu64
         ",\"paper_bytes\":%.0f,\"formula_bytes\":%.0f,\"tensor_paper_bytes\":%.0f,"
-        "\"ranks\":%d,\"differing_ranks\":%d,\"ok\":%s}\n",
+        "\"checkpoint_paper_bytes\":%.0f,\"ranks\":%d,\"differing_ranks\":%d,\"ok\":%s}\n",
         ledger->steps, ledger->elements, ledger->volume.paper_bytes, ledger->volume.done_bytes,
-        ledger->tensor_paper_bytes, ledger->nranks, ledger->differing_ranks,
-        ledger->differing_ranks == 0 ? "true" : "false");
+        ledger->tensor_paper_bytes, ledger->checkpoint_paper_bytes, ledger->nranks,
+        ledger->differing_ranks, ledger->differing_ranks == 0 ? "true" : "false");
 }
 
 /* The paper counts a step of one micro-batch; what was done may be more: accumulation, validations. */
@@ -77,6 +77,10 @@ static void print_volume(const struct ledger *ledger)
     if (ledger->tensor_paper_bytes > 0.0)
         printf("#   tensor sums of blocks, by formula %4s  %15.0f   without embedding and head\n",
             "", ledger->tensor_paper_bytes);
+    if (ledger->checkpoint_paper_bytes > 0.0)
+        printf(
+            "#   checkpoints, b·s·h(M-1)/M a block %4s  %15.0f   a part each (P_a), put together\n",
+            "", ledger->checkpoint_paper_bytes);
 }
 
 static void print_verdict(const struct ledger *ledger)

@@ -113,6 +113,12 @@ void activation_predict_sent(
     free(counts);
 }
 
+double activation_paper_bytes(const struct activation_config *config)
+{
+    double m = config->nranks, x = (double)(config->elements * dtype_bytes(config->dtype));
+    return activation_is_carried(config->keep) ? config->block_count * x * (m - 1.0) / m : 0.0;
+}
+
 /* ---- opening ---- */
 
 static enum status open_places(struct activation *store)

@@ -94,5 +94,7 @@ enum memory_tag activation_tag(const struct activation_config *config);
 /* Adds what one backward of `elements` makes this rank send. Pure. */
 void activation_predict_sent(
     uint64_t sent[COLLECTIVE_COUNT], size_t elements, const struct activation_config *config);
+/* The paper's count of the same: b·s·h elements a block, times (M−1)/M. Pure. */
+double activation_paper_bytes(const struct activation_config *config);
 
 #endif

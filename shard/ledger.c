@@ -36,6 +36,7 @@ struct ledger_traffic ledger_traffic(const struct grid *grid)
     struct ledger_traffic traffic = {0};
     add_counters(&traffic, grid->tensor_comm);
     traffic.tensor_sums = traffic.sent[COLLECTIVE_ALL_REDUCE];
+    traffic.checkpoint_gathers = traffic.sent[COLLECTIVE_ALL_GATHER];
     add_counters(&traffic, grid->world);
     if (grid->group_comm != grid->world) add_counters(&traffic, grid->group_comm);
     add_counters(&traffic, grid->replicas_comm);
@@ -126,6 +127,14 @@ void ledger_read(struct ledger *ledger, const struct ledger_events *events,
     if (config->grid->tensor_count > 1)
         add_entry(ledger, "tensor_sum", "_sent", now.tensor_sums - start->tensor_sums,
             &events->tensor_sum_bytes);
+    if (config->grid->tensor_count > 1 && activation_is_carried(carries->keep)) {
+        uint64_t gathers[COLLECTIVE_COUNT] = {0};
+        activation_predict_sent(gathers, carries->elements, carries);
+        gathers[COLLECTIVE_ALL_GATHER] *= events->trains;
+        add_entry(ledger, "checkpoints", "_sent",
+            now.checkpoint_gathers - start->checkpoint_gathers, &gathers[COLLECTIVE_ALL_GATHER]);
+        ledger->checkpoint_paper_bytes = (double)events->trains * activation_paper_bytes(carries);
+    }
     ledger->elements = config->params->elements;
     ledger->data_count = config->grid->data_count;
     ledger->volume = ledger_volume(events, config);

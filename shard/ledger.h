@@ -33,7 +33,7 @@ struct ledger_volume {
     double done_bytes;  /* the same for all steps */
 };
 
-#define LEDGER_ENTRIES (MEMORY_TAG_COUNT + 2 * COLLECTIVE_COUNT + 1)
+#define LEDGER_ENTRIES (MEMORY_TAG_COUNT + 2 * COLLECTIVE_COUNT + 2)
 struct ledger {
     int count;
     struct ledger_entry entry[LEDGER_ENTRIES];
@@ -41,6 +41,7 @@ struct ledger {
     uint64_t elements; /* Ψ; of a part of the model, those of the part */
     int data_count;    /* N of the formulas */
     double tensor_paper_bytes; /* the paper's count of tensor sums: tensor.h */
+    double checkpoint_paper_bytes; /* and of P_a's gathers: activation.h */
     struct ledger_volume volume;
     bool ok; /* every entry that has a prediction equals it */
 
@@ -73,6 +74,7 @@ struct ledger_events {
 struct ledger_traffic {
     uint64_t sent[COLLECTIVE_COUNT], received[COLLECTIVE_COUNT];
     uint64_t tensor_sums; /* of what was sent by all-reduces, those of the tensor group */
+    uint64_t checkpoint_gathers; /* of what was sent by all-gathers, the same */
 };
 struct ledger_traffic ledger_traffic(const struct grid *grid);
 

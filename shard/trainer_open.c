@@ -38,7 +38,8 @@ static enum status open_tensor(struct model_hooks *hooks, struct trainer *traine
     const struct tensor_config config = {
         .grid = &trainer->grid,
         .dtype = gpt2_activation_dtype(&trainer->run, trainer->device),
-        .shared = activation_is_carried(trainer->config.activations),
+        /* Where this thread computes it gathers checkpoints too, as it sums. */
+        .shared = trainer->run.stream != NULL,
         .compute = trainer->run.stream,
         .device = trainer->device,
     };

@@ -1,7 +1,8 @@
-/* Training with activations kept, and with inputs of blocks kept whole, in parts and in host
- * memory: losses, norms and validations have the same bits (I3), whatever the stage, the overlap
- * and the number of micro-batches; the ledger's predictions hold (I4): L·b·s·h elements of
- * checkpoints, none of them the device's when offloaded. ctest: timeout=60
+/* Training with activations kept, and with inputs of blocks kept whole, in parts and in host memory:
+ * losses, norms and validations have the same bits (I3), whatever the stage, the overlap and the
+ * number of micro-batches, by one, two and four ranks that share tensors; the ledger's predictions
+ * hold (I4): L·b·s·h/M elements of checkpoints, none of them the device's when offloaded, and
+ * b·s·h (M−1)/M of a block sent. ctest: timeout=60
  */
 #include "tests/shard_fixture.h"
 
@@ -28,6 +29,9 @@ static void check_ledger(
     uint64_t inputs = (uint64_t)config->model.layers * (uint64_t)config->batch *
                       (uint64_t)config->model.max_t * (uint64_t)config->model.channels *
                       sizeof(float);
+    uint64_t m = (uint64_t)config->tensor, trains = config->steps * (uint64_t)config->accumulate;
+    uint64_t sent = activation_is_carried(config->activations) ? trains * inputs / m * (m - 1) : 0;
+    if (config->activations != ACTIVATION_INPUT) inputs /= m;
     bool device = config->activations == ACTIVATION_INPUT || config->activations == ACTIVATION_PART;
     bool host = config->activations == ACTIVATION_OFFLOADED;
     for (int r = 0; r < job->nranks; r++) {
@@ -36,6 +40,7 @@ static void check_ledger(
         CHECK(ledger->differing_ranks == 0 && job->rank[r].step_differences == 0);
         CHECK(held(ledger, "checkpoints_held") == (device ? inputs : 0));
         CHECK(held(ledger, "offloaded_held") == offloaded + (host ? inputs : 0));
+        if (sent > 0) CHECK(held(ledger, "checkpoints_sent") == sent);
     }
 }
 
@@ -79,6 +84,12 @@ int main(void)
     compare(config, 2);
     config.stage = 3;
     compare(config, 2);
+    config.model.heads = 4;
+    for (config.tensor = 2; config.tensor <= 4; config.tensor *= 2) {
+        config.stage = config.tensor == 2 ? 3 : 0;
+        compare(config, 4);
+    }
+    config.tensor = 1;
     config.model.layers = 1;
     config.dtype = config.gradient_dtype = DTYPE_BFLOAT16;
     config.offload_optimizer = true;
