@@ -119,6 +119,14 @@ static uint64_t tensor_sums(const struct forecast *forecast, int which)
 {
     return (void)which, forecast->tensor_sum_bytes;
 }
+static uint64_t checkpoints(const struct forecast *forecast, int which)
+{
+    return (void)which, forecast->checkpoint_bytes;
+}
+static double checkpoints_paper(const struct forecast *forecast)
+{
+    return forecast->checkpoint_paper_bytes;
+}
 static double tensor_paper(const struct forecast *forecast)
 {
     return forecast->tensor_paper_bytes;
@@ -178,6 +186,8 @@ static void print_sent(const struct table *table)
     if (table->columns[0].config.train.tensor > 1) {
         print_bytes("of it sums over M ranks", table, tensor_sums, 0);
         print_numbers("of blocks, by the paper's formula", "%.0f", table, tensor_paper);
+        print_bytes("of it checkpoints put together (P_a)", table, checkpoints, 0);
+        print_numbers("by the formula b·s·h(M-1)/M a block", "%.0f", table, checkpoints_paper);
     }
     print_bytes("sum", table, sent_sum, 0);
     print_numbers("the paper's formula", "%.0fΨ(N-1)/N", table, paper_psi);
@@ -220,8 +230,8 @@ static void print_why(const struct table *table)
         "# and stage 3 gathers it for the input, the head and the head's backward, less the rows\n"
         "# that are still there. Positions are not needed backward. Each of A micro-batches\n"
         "# reduces in stages 2 and 3, and gathers in stage 3. Padding travels too: %" PRIu64 "\n"
-        "# elements beside Ψ = %" PRIu64 ".\n",
-        forecast->padded - forecast->elements, forecast->elements);
+        "# elements beside %" PRIu64 ".\n",
+        forecast->padded - forecast->held_elements, forecast->held_elements);
 }
 
 /* ---- what fits ---- */
@@ -254,7 +264,7 @@ static void print_largest_batches(const struct table *table)
 {
     for (int keep = ACTIVATION_ALL; keep <= ACTIVATION_OFFLOADED; keep++) {
         char label[64];
-        snprintf(label, sizeof label, "largest batch, activations %s",
+        snprintf(label, sizeof label, "largest batch, %s",
             activation_keep_name((enum activation_keep)keep));
         print_label(label);
         for (int i = 0; i < table->count; i++)
@@ -333,7 +343,8 @@ static void json_run(
     int nranks = column->config.nranks;
     fprintf(json,
         "{\"model\":\"%s\",\"architecture\":\"%s\",\"layers\":%d,\"heads\":%d,\"kv_heads\":%d,"
-        "\"channels\":%d,\"hidden\":%lld,\"vocab\":%d,\"positions\":%d,\"ranks\":%d,\"tensor\":%d,\"stage\":%d,"
+        "\"channels\":%d,\"hidden\":%lld,\"vocab\":%d,\"positions\":%d,\"ranks\":%d,\"tensor\":%d,"
+        "\"stage\":%d,"
         "\"shard_group\":%d,\"dtype\":\"%s\",\"gradient_dtype\":\"%s\","
         "\"batch\":%d,\"seq\":%d,\"accumulate\":%d,\"checkpoint_activations\":\"%s\","
         "\"offload\":\"%s\"",

@@ -211,6 +211,7 @@ static enum status predict_sent(struct forecast *forecast, struct tables *tables
     uint64_t carried[COLLECTIVE_COUNT] = {0};
     activation_predict_sent(carried, tables->carries.elements, &tables->carries);
     forecast->checkpoint_bytes = trains * sum_of(carried);
+    forecast->checkpoint_paper_bytes = (double)trains * activation_paper_bytes(&tables->carries);
     forecast->scalar_bytes =
         forecast->sent_sum - forecast->tensor_sum_bytes - forecast->checkpoint_bytes;
     for (int p = 0; p < FORECAST_PART_COUNT; p++)

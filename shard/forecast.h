@@ -51,10 +51,11 @@ struct forecast {
     uint64_t sent_bytes[COLLECTIVE_COUNT]; /* by rank 0, in one step */
     uint64_t sent_sum;
     struct forecast_wire wire[FORECAST_PART_COUNT];
-    uint64_t tensor_sum_bytes;   /* of sent_sum: sums over the tensor group */
-    double tensor_paper_bytes;   /* the paper's count of them: tensor.h */
-    uint64_t checkpoint_bytes;   /* of sent_sum: checkpoints put together again (P_a) */
-    uint64_t scalar_bytes;       /* of sent_sum: valid tokens, loss, norm */
+    uint64_t tensor_sum_bytes;     /* of sent_sum: sums over the tensor group */
+    double tensor_paper_bytes;     /* the paper's count of them: tensor.h */
+    uint64_t checkpoint_bytes;     /* of sent_sum: checkpoints put together again (P_a) */
+    double checkpoint_paper_bytes; /* the paper's count of them: activation.h */
+    uint64_t scalar_bytes;         /* of sent_sum: valid tokens, loss, norm */
     double formula_held;         /* the paper's: weights, gradients and optimizer without padding */
     struct ledger_volume volume; /* of a step, by the paper's formulas */
 };

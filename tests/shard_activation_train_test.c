@@ -4,6 +4,7 @@
  * hold (I4): L·b·s·h/M elements of checkpoints, none of them the device's when offloaded, and
  * b·s·h (M−1)/M of a block sent. ctest: timeout=60
  */
+#include "shard/forecast.h"
 #include "tests/shard_fixture.h"
 
 static char text_path[256];
@@ -34,6 +35,13 @@ static void check_ledger(
     if (config->activations != ACTIVATION_INPUT) inputs /= m;
     bool device = config->activations == ACTIVATION_INPUT || config->activations == ACTIVATION_PART;
     bool host = config->activations == ACTIVATION_OFFLOADED;
+    struct forecast_config planned = {.train = *config, .nranks = job->nranks};
+    struct forecast forecast;
+    CHECK_OK(forecast_make(&forecast, &planned));
+    CHECK(forecast.checkpoint_bytes * config->steps == sent);
+    CHECK(forecast.checkpoint_paper_bytes * (double)config->steps == (double)sent);
+    CHECK(forecast.held_bytes[MEMORY_CHECKPOINTS] == (device ? inputs : 0));
+    CHECK(forecast.held_bytes[MEMORY_OFFLOADED] == offloaded + (host ? inputs : 0));
     for (int r = 0; r < job->nranks; r++) {
         const struct ledger *ledger = &job->rank[r].ledger;
         CHECK_MSG(ledger->ok, "rank %d, %s", r, activation_keep_name(config->activations));
