@@ -66,7 +66,8 @@ static enum status go_on(struct train_config *config, enum status status,
     if (step > 0) config->resume_dir = config->checkpoint_dir;
     memory_account_forget_peaks(job->device);
     bool regroups =
-        config->shard_group > 0 && job->nranks % (config->tensor * config->shard_group) != 0;
+        config->shard_group > 0 && 
+        job->nranks % (config->tensor * config->pipeline * config->shard_group) != 0;
     if (regroups) config->shard_group = 0;
     if (job->rank != 0) return STATUS_OK;
     printf("# %d rank%s from here on%s, ", job->nranks, job->nranks == 1 ? "" : "s",

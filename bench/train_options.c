@@ -35,6 +35,7 @@ enum key {
     KEY_BETA2,
     KEY_DECAY,
     KEY_TENSOR,
+    KEY_PIPELINE,
     KEY_SHARD_GROUP,
     KEY_CHECKPOINT_ACTIVATIONS,
     KEY_GATHER,
@@ -102,6 +103,7 @@ static error_t parse_stage(int key, char *text, struct train_options *train)
     switch (key) {
     case KEY_STAGE: config->stage = (int)options_integer(text, "--stage", 0, 3, common); return 0;
     case KEY_TENSOR: config->tensor = options_count(text, "--tensor", common); return 0;
+    case KEY_PIPELINE: config->pipeline = options_count(text, "--pipeline", common); return 0;
     case KEY_SHARD_GROUP: config->shard_group = options_count(text, "--shard-group", common); return 0;
     case KEY_CHECKPOINT_ACTIVATIONS:
         config->activations = options_activations(text, common);
@@ -257,8 +259,13 @@ static const struct argp_option options[] = {
         "ranks that share every tensor, and train on the same tokens (1); divides --ranks, heads and "
         "hidden columns. The rest is data-parallel",
         5},
+    {"pipeline", KEY_PIPELINE, "P", 0,
+        "stages that share the blocks (1), one forward, one backward in turn: give --accumulate A of P "
+        "or more; the rest of the time, (P-1)/(A+P-1) of it, a stage waits",
+        5},
     {"shard-group", KEY_SHARD_GROUP, "M", 0,
-        "ranks that share one copy of what is sharded (all); divides --ranks / --tensor", 5},
+        "ranks that share one copy of what is sharded (all); divides --ranks / --tensor / --pipeline",
+        5},
     {"unsharded-accumulation", KEY_UNSHARDED_ACCUMULATION, NULL, 0,
         "stages 2 and 3 with --accumulate: keep gradients whole, reduce once a step", 5},
     {"gather", KEY_GATHER, "HOW", 0,

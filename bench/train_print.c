@@ -82,6 +82,13 @@ static void print_start(void *context, const struct train_start *start)
         printf("# tensor %d ranks share every tensor, %d times: each has %.2f M parameters\n",
             start->grid.tensor_count, start->grid.data_count,
             (double)start->params->elements * 1e-6);
+    if (start->grid.pipeline_count > 1) {
+        const struct pipeline_place place = {
+            0, start->grid.pipeline_count, printer->options->config.accumulate};
+        printf("# pipe   %d stages share the blocks, %d micro-batches a step: each has nothing to do "
+               "for %.1f %% of it, if all take as long\n",
+            place.stage_count, place.micro_count, 100.0 * pipeline_bubble(&place));
+    }
     printf("# stage  %d:", printer->options->config.stage);
     print_keeps(start);
     if (start->shard_group < start->grid.data_count)

@@ -92,7 +92,7 @@ static enum status tables_make(struct tables *tables, const struct forecast_conf
     TRY(params_make_part(&tables->params, &config->model, &part));
     TRY(layout_make(&tables->layout, &tables->params, config->shard_group));
     tables->stage = train_stage_config(config, &tables->params, &tables->layout, &tables->grid);
-    tables->run = train_gpt2_run(config);
+    tables->run = train_gpt2_run(config, &tables->grid);
     tables->carries =
         train_activation_config(config, &tables->params, &tables->run, &tables->grid, NULL);
     return STATUS_OK;

@@ -54,6 +54,7 @@ enum status grid_open(struct grid *grid, struct ring_comm *world)
     if (grid->tensor_count > 1)
         TRY(ring_comm_split(&grid->tensor_comm, grid_rank(grid, p, d, 0), t, world));
     if (ends > 0) TRY(ring_comm_split(&grid->pipeline_comm, grid_rank(grid, 0, d, t), p, world));
+    if (ends > 0) TRY(ring_comm_split(&grid->pipeline_back_comm, 0, p, grid->pipeline_comm));
     if (ends > 0)
         TRY(ring_comm_split(
             &grid->embedding_comm, p == 0 || p == ends ? grid_rank(grid, 0, d, t) : -1, p, world));
@@ -71,6 +72,7 @@ void grid_close(struct grid *grid)
     ring_comm_close(grid->replicas_comm);
     if (grid->group_comm != grid->world) ring_comm_close(grid->group_comm);
     ring_comm_close(grid->embedding_comm);
+    ring_comm_close(grid->pipeline_back_comm);
     ring_comm_close(grid->pipeline_comm);
     ring_comm_close(grid->tensor_comm);
     *grid = (struct grid){0};

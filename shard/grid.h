@@ -33,7 +33,8 @@ struct grid {
 
     /* NULL until grid_open(), and for predictions. */
     struct ring_comm *world; /* all ranks: the caller's */
-    struct ring_comm *tensor_comm, *pipeline_comm; /* NULL where there is one rank */
+    struct ring_comm *tensor_comm; /* NULL where there is one rank, as the next two */
+    struct ring_comm *pipeline_comm, *pipeline_back_comm; /* for activations and gradients */
     struct ring_comm *embedding_comm; /* NULL where P = 1, and between the ends */
     struct ring_comm *group_comm;     /* the shard group; the world where that is all ranks */
     struct ring_comm *replicas_comm;  /* who keeps the same shard; NULL where there is one group */

@@ -41,6 +41,7 @@ struct ledger_traffic ledger_traffic(const struct grid *grid)
     if (grid->group_comm != grid->world) add_counters(&traffic, grid->group_comm);
     add_counters(&traffic, grid->replicas_comm);
     add_counters(&traffic, grid->pipeline_comm);
+    add_counters(&traffic, grid->pipeline_back_comm);
     add_counters(&traffic, grid->embedding_comm);
     return traffic;
 }
@@ -76,8 +77,10 @@ void ledger_predict(uint64_t sent[COLLECTIVE_COUNT], const struct ledger_events 
     const struct grid *grid = config->grid;
     int all = grid_nranks(grid), rank = grid_rank(grid, grid->pipeline, grid->data, grid->tensor);
     sent[COLLECTIVE_ALL_REDUCE] += events->tensor_sum_bytes;
+    sent[COLLECTIVE_SEND] += events->pipeline_bytes;
     sent[COLLECTIVE_ALL_GATHER] +=
-        events->steps * SCALARS_PER_STEP * predict_gather(1, all, rank, grid->world) +
+        (events->steps * SCALARS_PER_STEP + events->tokens_told) *
+            predict_gather(1, all, rank, grid->world) +
         events->validations * predict_gather(SCALARS_PER_VALIDATION, all, rank, grid->world);
 }
 
@@ -231,6 +234,8 @@ void ledger_read_step(struct ledger_step *step, const struct ledger_events *befo
         .forwards = now->forwards - before->forwards,
         .validations = now->validations - before->validations,
         .tensor_sum_bytes = now->tensor_sum_bytes - before->tensor_sum_bytes,
+        .pipeline_bytes = now->pipeline_bytes - before->pipeline_bytes,
+        .tokens_told = now->tokens_told - before->tokens_told,
     };
     for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++) {
         step->now[tag] = account.now[tag];

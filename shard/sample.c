@@ -47,6 +47,20 @@ static int put_prompt(int32_t *tokens, const char *prompt, bool text, int vocab)
     return 1;
 }
 
+/* The stages of a pipeline without the head learn what the last one has drawn. */
+static enum status tell_token(int32_t *token, struct trainer *trainer)
+{
+    const struct grid *grid = &trainer->grid;
+    if (grid->pipeline_count == 1) return STATUS_OK;
+    TRY(pipeline_synchronize(trainer->pipeline));
+    trainer->gathered[trainer->rank] = *token;
+    TRY(stage_gather(trainer->gathered, 1, trainer->comm, trainer->stage));
+    TRY(stage_synchronize(trainer->stage));
+    trainer->events.tokens_told++;
+    *token = (int32_t)trainer->gathered[grid_rank(grid, grid->pipeline_count - 1, 0, 0)];
+    return STATUS_OK;
+}
+
 enum status trainer_sample(struct trainer *trainer)
 {
     const struct train_config *config = &trainer->config;
@@ -64,13 +78,13 @@ enum status trainer_sample(struct trainer *trainer)
     uint64_t state = config->seed;
     for (; count < prompt_count + config->sample_tokens; count++) {
         int t = count < config->seq ? count : config->seq;
-        double loss;
-        size_t counted;
-        TRY_GOTO(trainer_begin_pass(false, false, trainer));
-        TRY_GOTO(gpt2_forward(&loss, &counted, tokens + count - t, NULL, 1, t, trainer->model));
-        TRY_GOTO(gpt2_logits(logits, 0, t - 1, trainer->model));
-        trainer_count_pass(PASS_SAMPLE, 1, t, trainer);
-        tokens[count] = draw(logits, vocab, (double)config->temperature, random_next(&state));
+        const struct gpt2_pass pass = {0, tokens + count - t, NULL, 1, t};
+        TRY_GOTO(trainer_forward(&pass, trainer));
+        if (trainer_has_head(trainer)) {
+            TRY_GOTO(gpt2_logits(logits, 0, t - 1, trainer->model));
+            tokens[count] = draw(logits, vocab, (double)config->temperature, random_next(&state));
+        }
+        TRY_GOTO(tell_token(&tokens[count], trainer));
     }
     if (trainer->observer->sample != NULL)
         trainer->observer->sample(trainer->observer->context, tokens, count, prompt_count, text);

@@ -29,6 +29,7 @@
 struct train_config {
     int stage;                /* 0 … 3: stage.h */
     int tensor;               /* M: ranks that share every tensor (grid.h) */
+    int pipeline;             /* P: stages that share the blocks (pipeline.h) */
     int shard_group;          /* data ranks that keep one copy of what is sharded; 0: all. Divides them */
     struct gpt2_config model; /* vocab: at most; text makes it 256 */
     const char *data;         /* file or glob (tokens.h) */

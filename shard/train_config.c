@@ -10,6 +10,7 @@ struct train_config train_config_default(void)
 {
     struct train_config config = {
         .tensor = 1,
+        .pipeline = 1,
         .batch = 8,
         .accumulate = 1,
         .steps = 1000,
@@ -105,6 +106,19 @@ static enum status check_tensor(const struct train_config *config)
     return STATUS_OK;
 }
 
+static enum status check_pipeline(const struct train_config *config)
+{
+    if (config->pipeline < 1 || config->pipeline > config->model.layers)
+        return FAIL(STATUS_INVALID,
+            "pipeline is %d, expected 1 to %d stages: each has at least one of the blocks",
+            config->pipeline, config->model.layers);
+    if (config->pipeline > 1 && (config->checkpoint_dir != NULL || config->resume_dir != NULL))
+        return FAIL(STATUS_INVALID,
+            "pipeline is %d: checkpoints are of whole models, expected none, or pipeline 1",
+            config->pipeline);
+    return STATUS_OK;
+}
+
 static enum status check_run(const struct train_config *config)
 {
     if (config->data == NULL)
@@ -157,6 +171,7 @@ enum status train_config_check(const struct train_config *config)
 {
     TRY(gpt2_config_check(&config->model));
     TRY(check_tensor(config));
+    TRY(check_pipeline(config));
     TRY(check_stage(config));
     TRY(check_dtypes(config));
     TRY(check_run(config));
@@ -165,15 +180,17 @@ enum status train_config_check(const struct train_config *config)
 
 enum status train_config_grid(struct grid *grid, struct train_config *config, int nranks, int rank)
 {
-    if (nranks % config->tensor != 0)
-        return FAIL(STATUS_INVALID, "tensor is %d, expected a divisor of the %d ranks",
-            config->tensor, nranks);
-    int data = nranks / config->tensor;
+    int64_t parts = (int64_t)config->tensor * config->pipeline;
+    if (parts > nranks || nranks % parts != 0)
+        return FAIL(STATUS_INVALID,
+            "tensor is %d, pipeline %d, expected their product to divide the %d ranks",
+            config->tensor, config->pipeline, nranks);
+    int data = nranks / (int)parts;
     if (config->shard_group == 0) config->shard_group = data;
     if (config->shard_group > data || data % config->shard_group != 0)
         return FAIL(STATUS_INVALID, "shard group is %d, expected a divisor of the %d %sranks",
             config->shard_group, data, data == nranks ? "" : "data ");
-    *grid = grid_at(rank, nranks, config->tensor, 1, config->shard_group);
+    *grid = grid_at(rank, nranks, config->tensor, config->pipeline, config->shard_group);
     return STATUS_OK;
 }
 
@@ -191,6 +208,7 @@ struct stage_config train_stage_config(const struct train_config *config,
         .group = grid->group_comm,
         .replicas = grid->replicas_comm,
         .ends = grid->embedding_comm,
+        .place = train_place(config, grid),
         .rank = grid->data % grid->shard_group,
         .replica = grid->data / grid->shard_group,
         .replica_count = grid->data_count / grid->shard_group,
@@ -207,9 +225,31 @@ struct stage_config train_stage_config(const struct train_config *config,
     };
 }
 
-struct gpt2_run train_gpt2_run(const struct train_config *config)
+struct pipeline_place train_place(const struct train_config *config, const struct grid *grid)
 {
+    return (struct pipeline_place){grid->pipeline, grid->pipeline_count, config->accumulate};
+}
+
+struct pipeline_config train_pipeline_config(
+    const struct gpt2_run *run, const struct grid *grid, struct device *device)
+{
+    return (struct pipeline_config){
+        .stage = grid->pipeline,
+        .stage_count = grid->pipeline_count,
+        .onward = grid->pipeline_comm,
+        .back = grid->pipeline_back_comm,
+        .carried = run->carried,
+        .dtype = gpt2_activation_dtype(run, device),
+        .compute = run->stream,
+        .device = device,
+    };
+}
+
+struct gpt2_run train_gpt2_run(const struct train_config *config, const struct grid *grid)
+{
+    const struct pipeline_place place = train_place(config, grid);
     return (struct gpt2_run){
+        .passes = pipeline_slots(&place),
         .batch = config->batch,
         .t = config->seq,
         .weights = config->dtype,
@@ -266,7 +306,8 @@ int train_values(
 {
     const struct gpt2_config *model = &config->model;
     const struct adam_config *adam = &config->adam;
-    int group = config->shard_group > 0 ? config->shard_group : nranks / config->tensor;
+    int group = config->shard_group > 0 ? config->shard_group
+                                         : nranks / (config->tensor * config->pipeline);
     const struct train_value all[] = {
         {{"max_t", model->max_t, NULL}, VALUE_MODEL},
         {{"vocab", model->vocab, NULL}, VALUE_MODEL},
@@ -294,6 +335,7 @@ int train_values(
         {{"weight_decay", (double)adam->weight_decay, NULL}, VALUE_BITS},
         {{"seed", (double)config->seed, NULL}, VALUE_BITS},
         {{"tensor", config->tensor, NULL}, VALUE_BITS},
+        {{"pipeline", config->pipeline, NULL}, VALUE_BITS},
         {{"shard_group", group, NULL}, VALUE_BITS},
         {{"dtype", config->dtype, dtype_word}, VALUE_BITS},
         {{"gradient_dtype", config->gradient_dtype, dtype_word}, VALUE_BITS},

@@ -23,84 +23,6 @@
 
 /* ---- one step ---- */
 
-/* Tokens of one micro-batch of one data rank. */
-static size_t batch_tokens(const struct trainer *trainer)
-{
-    return (size_t)trainer->config.batch * (size_t)trainer->config.seq;
-}
-
-static uint64_t sequences_per_batch(const struct trainer *trainer)
-{
-    return (uint64_t)trainer->grid.data_count * (uint64_t)trainer->config.batch;
-}
-
-/* Reads the step's batches; returns the number of this rank's valid targets. */
-static size_t read_batches(struct trainer *trainer)
-{
-    size_t tokens = batch_tokens(trainer), valid = 0;
-    /* Another number of ranks or batch than before: rounded up to where a global batch begins. */
-    uint64_t index =
-        (trainer->sequences + sequences_per_batch(trainer) - 1) / sequences_per_batch(trainer);
-    for (int a = 0; a < trainer->config.accumulate; a++, index++)
-        tokens_train_batch(trainer->inputs + (size_t)a * tokens,
-            trainer->targets + (size_t)a * tokens, index, trainer->tokens);
-    for (size_t i = 0; i < tokens * (size_t)trainer->config.accumulate; i++)
-        valid += trainer->targets[i] != GPT2_IGNORED_TARGET;
-    trainer->sequences = index * sequences_per_batch(trainer);
-    return valid;
-}
-
-enum status trainer_begin_pass(bool backward, bool last, struct trainer *trainer)
-{
-    stage_begin_passes(trainer->stage, backward);
-    stage_begin_backward(trainer->stage, last);
-    return activation_begin_forward(0, backward, trainer->activations);
-}
-
-void trainer_count_pass(enum pass_kind pass, int batch, int t, struct trainer *trainer)
-{
-    struct ledger_events *events = &trainer->events;
-    events->trains += pass == PASS_TRAIN;
-    events->reductions += pass == PASS_TRAIN && trainer->stage->reduce;
-    events->forwards += pass != PASS_TRAIN;
-    events->tensor_sum_bytes += tensor_predict_sent(
-        pass, batch, t, &trainer->params, &trainer->run, &trainer->grid, trainer->device);
-}
-
-/* Forward and backward of all micro-batches. *valid: targets of the global batch. Once the stream
- * has passed, trainer->gathered holds every rank's sum of losses. */
-static enum status run_batches(double *valid, struct trainer *trainer)
-{
-    const struct train_config *config = &trainer->config;
-    struct stage *stage = trainer->stage;
-    double *gathered = trainer->gathered, loss_sum = 0.0;
-    float scale = 0.0f;
-    gathered[trainer->rank] = (double)read_batches(trainer);
-    TRY(stage_gather(gathered, 1, trainer->comm, stage));
-    TRY(stage_begin_step(stage));
-    for (int a = 0; a < config->accumulate; a++) {
-        size_t first = (size_t)a * batch_tokens(trainer), counted;
-        double loss;
-        TRY(trainer_begin_pass(true, a == config->accumulate - 1, trainer));
-        TRY(gpt2_forward(NULL, &counted, trainer->inputs + first, trainer->targets + first,
-            config->batch, config->seq, trainer->model));
-        if (a == 0) {
-            TRY(stage_synchronize(stage));
-            *valid = grid_sum_over_data(gathered, 1, &trainer->grid);
-            scale = *valid > 0.0 ? (float)(trainer->scale.value / *valid) : 0.0f;
-        }
-        activation_begin_backward(0, trainer->activations);
-        TRY(gpt2_backward(scale, trainer->model));
-        TRY(gpt2_loss(&loss, trainer->model)); /* the backward may still be running */
-        loss_sum += loss;
-        trainer_count_pass(PASS_TRAIN, config->batch, config->seq, trainer);
-    }
-    TRY(activation_synchronize(trainer->activations));
-    TRY(tensor_synchronize(trainer->tensor));
-    gathered[trainer->rank] = loss_sum;
-    return stage_gather(gathered, 1, trainer->comm, stage);
-}
-
 static enum status fail_not_finite(
     const struct train_report *report, double scaled_norm, const struct trainer *trainer)
 {
@@ -144,7 +66,7 @@ static enum status update(struct train_report *report, double scaled_norm, struc
 static uint64_t waited_ns(const struct trainer *trainer)
 {
     return trainer->stage->wait_ns + activation_wait_ns(trainer->activations) +
-           tensor_wait_ns(trainer->tensor);
+           tensor_wait_ns(trainer->tensor) + pipeline_wait_ns(trainer->pipeline);
 }
 
 static enum status run_step(struct train_report *report, struct trainer *trainer)
@@ -159,7 +81,7 @@ static enum status run_step(struct train_report *report, struct trainer *trainer
     *report = (struct train_report){.step = trainer->step + 1,
         .lr = schedule_lr(&schedule, trainer->adam_t),
         .loss_scale = trainer->scale.value};
-    TRY(run_batches(&valid, trainer));
+    TRY(trainer_run_passes(&valid, trainer));
     TRY(stage_norm(&scaled_norm, trainer->stage));
     report->loss =
         valid > 0.0 ? grid_sum_over_data(trainer->gathered, 1, &trainer->grid) / valid : 0.0;
@@ -174,7 +96,7 @@ static enum status run_step(struct train_report *report, struct trainer *trainer
     report->step_ms = (double)(clock_ns() - begin_ns) * 1e-6;
     report->wait_ms = (double)(waited_ns(trainer) - wait_ns) * 1e-6;
     double tokens =
-        (double)config->accumulate * (double)sequences_per_batch(trainer) * (double)config->seq;
+        (double)config->accumulate * (double)trainer_sequences_per_batch(trainer) * (double)config->seq;
     report->tokens_per_s = tokens / report->step_ms * 1e3;
     return STATUS_OK;
 }
@@ -197,7 +119,7 @@ static void tell_start(const struct trainer *trainer)
         .first_step = trainer->step,
         .last_step = config->stop_at,
         .tokens_per_step =
-            (uint64_t)config->accumulate * sequences_per_batch(trainer) * (uint64_t)config->seq,
+            (uint64_t)config->accumulate * trainer_sequences_per_batch(trainer) * (uint64_t)config->seq,
         .train_tokens = tokens_count(trainer->tokens, SPLIT_TRAIN),
         .validation_tokens = tokens_count(trainer->tokens, SPLIT_VALIDATION),
     };

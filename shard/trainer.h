@@ -7,6 +7,7 @@
 #include "model/gpt2.h"
 #include "model/tokens.h"
 #include "shard/agree.h"
+#include "shard/pipeline_run.h"
 #include "shard/shard.h"
 #include "shard/stage.h"
 #include "shard/tensor.h"
@@ -29,6 +30,8 @@ struct trainer {
     struct activation_config carries;
     struct activation *activations; /* NULL where the model keeps them */
     struct gpt2 *model;
+    struct pipeline_place place; /* of a step's passes */
+    struct pipeline_run *pipeline;
     int32_t *inputs, *targets; /* (accumulate, batch, seq) of the step in hand */
     double *gathered;          /* [2·nranks]; see grid_sum_over_data() */
 
@@ -45,10 +48,20 @@ struct trainer {
 MUST_CHECK enum status trainer_open(struct trainer *trainer);
 void trainer_close(struct trainer *trainer);
 
-/* trainer.c: before a forward, which its backward follows if `backward`; last: the step's. */
-MUST_CHECK enum status trainer_begin_pass(bool backward, bool last, struct trainer *trainer);
-/* After it, and its backward: counts what it was, of how many tokens. */
-void trainer_count_pass(enum pass_kind pass, int batch, int t, struct trainer *trainer);
+/* passes.c: forwards and backwards of a step's micro-batches. *valid: targets of the global batch.
+ * Once the stage's stream has passed, trainer->gathered holds every rank's sum of losses. collective. */
+MUST_CHECK enum status trainer_run_passes(double *valid, struct trainer *trainer);
+/* The forward of one pass alone, in slot 0; gpt2_loss() or gpt2_logits() may follow where the head is.
+ * collective. */
+MUST_CHECK enum status trainer_forward(const struct gpt2_pass *pass, struct trainer *trainer);
+/* Whether this rank's part of the model has the head: the others know neither losses nor logits. */
+bool trainer_has_head(const struct trainer *trainer);
+
+/* Of the global batch. */
+static inline uint64_t trainer_sequences_per_batch(const struct trainer *trainer)
+{
+    return (uint64_t)trainer->grid.data_count * (uint64_t)trainer->config.batch;
+}
 
 /* True where float16 gradients make the dynamic loss scale necessary. */
 bool train_config_scales(const struct train_config *config);
@@ -62,7 +75,11 @@ MUST_CHECK enum status train_config_grid(
  * layout->nranks) are resolved. The stage still lacks its device. Pure: also for predictions. */
 struct stage_config train_stage_config(const struct train_config *config,
     const struct params *params, const struct layout *layout, const struct grid *grid);
-struct gpt2_run train_gpt2_run(const struct train_config *config);
+struct pipeline_place train_place(const struct train_config *config, const struct grid *grid);
+struct gpt2_run train_gpt2_run(const struct train_config *config, const struct grid *grid);
+/* The pipeline of that run; it still lacks the model. device: NULL: the host. */
+struct pipeline_config train_pipeline_config(
+    const struct gpt2_run *run, const struct grid *grid, struct device *device);
 /* The store of that run's checkpoints; it still lacks the ring's stream. device: NULL: the host. */
 struct activation_config train_activation_config(const struct train_config *config,
     const struct params *params, const struct gpt2_run *run, const struct grid *grid,

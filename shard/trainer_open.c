@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "shard/checkpoint.h"
+#include "verbs/log.h"
 
 static enum status open_tokens(struct trainer *trainer)
 {
@@ -62,6 +63,22 @@ static enum status open_activations(struct model_hooks *hooks, struct trainer *t
     return STATUS_OK;
 }
 
+static enum status open_pipeline(struct trainer *trainer)
+{
+    struct pipeline_config pipeline =
+        train_pipeline_config(&trainer->run, &trainer->grid, trainer->device);
+    const struct train_config *config = &trainer->config;
+    pipeline.model = trainer->model;
+    trainer->place = train_place(config, &trainer->grid);
+    if (trainer->rank == 0 && config->accumulate < config->pipeline)
+        LOG_WARN("train",
+            "accumulate is %d for %d stages: each has nothing to do for %.0f %% of the time; give "
+            "--accumulate %d or more",
+            config->accumulate, config->pipeline, 100.0 * pipeline_bubble(&trainer->place),
+            config->pipeline);
+    return pipeline_open(&trainer->pipeline, &pipeline);
+}
+
 /* What this rank can do alone. */
 static enum status open_own(struct trainer *trainer)
 {
@@ -72,12 +89,13 @@ static enum status open_own(struct trainer *trainer)
     TRY(layout_make(&trainer->layout, &trainer->params, config->shard_group));
     struct stage_config stage = stage_config_of(trainer);
     TRY(stage_open(&trainer->stage, &stage));
-    trainer->run = train_gpt2_run(config);
+    trainer->run = train_gpt2_run(config, &trainer->grid);
     trainer->run.stream = trainer->stage->compute;
     struct model_hooks hooks = stage_hooks(trainer->stage);
     TRY(open_tensor(&hooks, trainer));
     TRY(open_activations(&hooks, trainer));
     TRY(gpt2_open(&trainer->model, &trainer->params, &hooks, &trainer->run, trainer->device));
+    TRY(open_pipeline(trainer));
     size_t tokens = (size_t)config->accumulate * (size_t)config->batch * (size_t)config->seq;
     trainer->inputs = calloc(tokens, sizeof *trainer->inputs);
     trainer->targets = calloc(tokens, sizeof *trainer->targets);
@@ -125,6 +143,7 @@ enum status trainer_open(struct trainer *trainer)
 
 void trainer_close(struct trainer *trainer)
 {
+    pipeline_close(trainer->pipeline);
     gpt2_close(trainer->model);
     activation_close(trainer->activations);
     tensor_close(trainer->tensor);

@@ -10,17 +10,19 @@ enum status trainer_validate(double *loss, size_t batches, struct trainer *train
     if (batches == 0 || batches > all) batches = all;
     double *own = trainer->gathered + 2 * trainer->rank; /* {sum of losses, valid targets} */
     own[0] = own[1] = 0.0;
+    const struct gpt2_pass pass = {
+        0, trainer->inputs, trainer->targets, config->batch, config->seq};
+    const size_t tokens = (size_t)config->batch * (size_t)config->seq;
     for (size_t i = 0; i < batches; i++) {
-        size_t index = i * all / batches, counted; /* spread over the split */
-        double sum;
+        size_t index = i * all / batches; /* spread over the split */
         tokens_validation_batch(trainer->inputs, trainer->targets, index, trainer->tokens);
-        TRY(trainer_begin_pass(false, false, trainer));
-        TRY(gpt2_forward(&sum, &counted, trainer->inputs, trainer->targets, config->batch,
-            config->seq, trainer->model));
-        trainer_count_pass(PASS_FORWARD, config->batch, config->seq, trainer);
+        TRY(trainer_forward(&pass, trainer));
+        double sum = 0.0;
+        if (trainer_has_head(trainer)) TRY(gpt2_loss(&sum, trainer->model));
         own[0] += sum;
-        own[1] += (double)counted;
+        for (size_t t = 0; t < tokens; t++) own[1] += trainer->targets[t] != GPT2_IGNORED_TARGET;
     }
+    TRY(pipeline_synchronize(trainer->pipeline));
     TRY(stage_gather(trainer->gathered, 2, trainer->comm, trainer->stage));
     TRY(stage_synchronize(trainer->stage));
     trainer->events.validations++;
