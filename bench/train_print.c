@@ -85,8 +85,9 @@ static void print_start(void *context, const struct train_start *start)
     if (start->grid.pipeline_count > 1) {
         const struct pipeline_place place = {
             0, start->grid.pipeline_count, printer->options->config.accumulate};
-        printf("# pipe   %d stages share the blocks, %d micro-batches a step: each has nothing to do "
-               "for %.1f %% of it, if all take as long\n",
+        printf(
+            "# pipe   %d stages share the blocks, %d micro-batches a step: each has nothing to do "
+            "for %.1f %% of it, if all take as long\n",
             place.stage_count, place.micro_count, 100.0 * pipeline_bubble(&place));
     }
     printf("# stage  %d:", printer->options->config.stage);
@@ -214,6 +215,23 @@ static void print_sample(
     putchar('\n');
 }
 
+static void print_bubble(void *context, const struct train_bubble *bubble)
+{
+    struct train_printer *printer = context;
+    if (printer->job->rank != 0) return;
+    printf("# bubble (P-1)/(A+P-1) = %.1f %%, P = %d, A = %d", 100.0 * bubble->predicted,
+        bubble->stage_count, bubble->micro_count);
+    if (bubble->measured >= 0.0)
+        printf("; ranks were waiting for %.1f %% of their steps", 100.0 * bubble->measured);
+    putchar('\n');
+    if (printer->job->json == NULL) return;
+    fprintf(printer->job->json,
+        "{\"bubble\":{\"stages\":%d,\"micro_batches\":%d,\"predicted\":%.6f,\"measured\":",
+        bubble->stage_count, bubble->micro_count, bubble->predicted);
+    if (bubble->measured >= 0.0) fprintf(printer->job->json, "%.6f}}\n", bubble->measured);
+    else fputs("null}}\n", printer->job->json);
+}
+
 static void print_ledger(void *context, const struct ledger *ledger)
 {
     struct train_printer *printer = context;
@@ -230,6 +248,7 @@ struct train_observer train_printer_observer(struct train_printer *printer)
         .step = print_step,
         .saved = print_saved,
         .sample = print_sample,
+        .bubble = print_bubble,
         .ledger = print_ledger,
     };
 }

@@ -105,6 +105,15 @@ struct train_report {
     double validation_loss;
 };
 
+/* How much of the steps' time, from the first forward to the norm, ranks had nothing to do: without
+ * the first step where there are more. */
+struct train_bubble {
+    int stage_count, micro_count;
+    double predicted; /* pipeline_bubble() */
+    double measured;  /* mean over ranks of the share that the main thread was blocked, on neighbours and on
+                         whoever reduces with it; below 0 where it does not compute itself */
+};
+
 /* Called on every rank, in the order of the calls of train(). Every function may be NULL. */
 struct train_observer {
     void *context;
@@ -113,6 +122,7 @@ struct train_observer {
     void (*saved)(void *context, const char *directory, uint64_t step);
     /* prompt_count of the tokens were given, the rest is the model's. */
     void (*sample)(void *context, const int32_t *tokens, int count, int prompt_count, bool text);
+    void (*bubble)(void *context, const struct train_bubble *bubble); /* of a pipeline only */
     void (*ledger)(void *context, const struct ledger *ledger);
 };
 

@@ -69,6 +69,14 @@ static uint64_t waited_ns(const struct trainer *trainer)
            tensor_wait_ns(trainer->tensor) + pipeline_wait_ns(trainer->pipeline);
 }
 
+/* The first step, which opens edges, counts only where there is no other. */
+static void count_passes(int64_t begin_ns, uint64_t wait_ns, struct trainer *trainer)
+{
+    if (trainer->events.steps == 1) trainer->passes_ns = trainer->passes_wait_ns = 0;
+    trainer->passes_ns += (uint64_t)(clock_ns() - begin_ns);
+    trainer->passes_wait_ns += waited_ns(trainer) - wait_ns;
+}
+
 static enum status run_step(struct train_report *report, struct trainer *trainer)
 {
     const struct train_config *config = &trainer->config;
@@ -83,6 +91,7 @@ static enum status run_step(struct train_report *report, struct trainer *trainer
         .loss_scale = trainer->scale.value};
     TRY(trainer_run_passes(&valid, trainer));
     TRY(stage_norm(&scaled_norm, trainer->stage));
+    count_passes(begin_ns, wait_ns, trainer);
     report->loss =
         valid > 0.0 ? grid_sum_over_data(trainer->gathered, 1, &trainer->grid) / valid : 0.0;
     TRY(update(report, scaled_norm, trainer));
@@ -95,8 +104,8 @@ static enum status run_step(struct train_report *report, struct trainer *trainer
     }
     report->step_ms = (double)(clock_ns() - begin_ns) * 1e-6;
     report->wait_ms = (double)(waited_ns(trainer) - wait_ns) * 1e-6;
-    double tokens =
-        (double)config->accumulate * (double)trainer_sequences_per_batch(trainer) * (double)config->seq;
+    double tokens = (double)config->accumulate * (double)trainer_sequences_per_batch(trainer) *
+                    (double)config->seq;
     report->tokens_per_s = tokens / report->step_ms * 1e3;
     return STATUS_OK;
 }
@@ -118,8 +127,8 @@ static void tell_start(const struct trainer *trainer)
         .transport = ring_comm_transport(trainer->comm),
         .first_step = trainer->step,
         .last_step = config->stop_at,
-        .tokens_per_step =
-            (uint64_t)config->accumulate * trainer_sequences_per_batch(trainer) * (uint64_t)config->seq,
+        .tokens_per_step = (uint64_t)config->accumulate * trainer_sequences_per_batch(trainer) *
+                           (uint64_t)config->seq,
         .train_tokens = tokens_count(trainer->tokens, SPLIT_TRAIN),
         .validation_tokens = tokens_count(trainer->tokens, SPLIT_VALIDATION),
     };
@@ -162,11 +171,29 @@ static enum status run_steps(struct trainer *trainer)
     return STATUS_OK;
 }
 
+static enum status tell_bubble(struct trainer *trainer)
+{
+    struct train_bubble bubble = {
+        .stage_count = trainer->place.stage_count,
+        .micro_count = trainer->place.micro_count,
+        .predicted = pipeline_bubble(&trainer->place),
+    };
+    double *share = trainer->gathered;
+    share[trainer->rank] = (double)trainer->passes_wait_ns / (double)trainer->passes_ns;
+    TRY(bootstrap_all_gather(share, sizeof *share, trainer->bootstrap));
+    for (int r = 0; r < trainer->nranks; r++) bubble.measured += share[r] / trainer->nranks;
+    if (trainer->run.stream != NULL) bubble.measured = -1.0; /* queued: nobody is blocked */
+    if (trainer->observer->bubble != NULL)
+        trainer->observer->bubble(trainer->observer->context, &bubble);
+    return STATUS_OK;
+}
+
 static enum status run(struct trainer *trainer)
 {
     tell_start(trainer);
     TRY(run_steps(trainer));
     if (trainer->config.sample_tokens > 0) TRY(trainer_sample(trainer));
+    if (trainer->place.stage_count > 1 && trainer->passes_ns > 0) TRY(tell_bubble(trainer));
     struct ledger ledger;
     struct gpt2_memory memory = gpt2_memory(&trainer->params, &trainer->run, trainer->device);
     TRY(stage_synchronize(trainer->stage));

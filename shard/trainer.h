@@ -32,6 +32,7 @@ struct trainer {
     struct gpt2 *model;
     struct pipeline_place place; /* of a step's passes */
     struct pipeline_run *pipeline;
+    uint64_t passes_ns, passes_wait_ns; /* from first forwards to norms: the time, and of it blocked */
     int32_t *inputs, *targets; /* (accumulate, batch, seq) of the step in hand */
     double *gathered;          /* [2·nranks]; see grid_sum_over_data() */
 
@@ -49,10 +50,11 @@ MUST_CHECK enum status trainer_open(struct trainer *trainer);
 void trainer_close(struct trainer *trainer);
 
 /* passes.c: forwards and backwards of a step's micro-batches. *valid: targets of the global batch.
- * Once the stage's stream has passed, trainer->gathered holds every rank's sum of losses. collective. */
-MUST_CHECK enum status trainer_run_passes(double *valid, struct trainer *trainer);
-/* The forward of one pass alone, in slot 0; gpt2_loss() or gpt2_logits() may follow where the head is.
+ * Once the stage's stream has passed, trainer->gathered holds every rank's sum of losses.
  * collective. */
+MUST_CHECK enum status trainer_run_passes(double *valid, struct trainer *trainer);
+/* The forward of one pass alone, in slot 0; gpt2_loss() or gpt2_logits() may follow where the head
+ * is. collective. */
 MUST_CHECK enum status trainer_forward(const struct gpt2_pass *pass, struct trainer *trainer);
 /* Whether this rank's part of the model has the head: the others know neither losses nor logits. */
 bool trainer_has_head(const struct trainer *trainer);
