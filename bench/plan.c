@@ -30,6 +30,8 @@ static struct plan_column make_column(int stage, const struct plan_options *opti
     const struct options *common = &options->common;
     struct plan_column column = {.stage = stage, .config = plan_options_of_stage(stage, options)};
     uint64_t memory = options->memory_bytes;
+    refuse_unless(forecast_make(&column.forecast, &column.config), common); /* or refuses it */
+    refuse_unless(forecast_fullest_stage(&column.config.pipeline_stage, &column.config), common);
     refuse_unless(forecast_make(&column.forecast, &column.config), common);
     if (memory == 0) return column;
     column.fits = column.forecast.held_sum <= memory;

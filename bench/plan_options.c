@@ -18,6 +18,7 @@ enum key {
     KEY_POSITIONS,
     KEY_STAGE,
     KEY_TENSOR,
+    KEY_PIPELINE,
     KEY_SHARD_GROUP,
     KEY_GATHER,
     KEY_OFFLOAD,
@@ -58,6 +59,7 @@ static error_t parse_stage(int key, char *text, struct plan_options *plan)
     switch (key) {
     case KEY_STAGE: plan->stage = (int)options_integer(text, "--stage", 0, 3, common); return 0;
     case KEY_TENSOR: train->tensor = options_count(text, "--tensor", common); return 0;
+    case KEY_PIPELINE: train->pipeline = options_count(text, "--pipeline", common); return 0;
     case KEY_SHARD_GROUP: train->shard_group = options_count(text, "--shard-group", common); return 0;
     case KEY_GATHER:
         train->broadcast_gather = options_word(text, "--gather", "all_gather", "broadcast", common);
@@ -138,8 +140,12 @@ static const struct argp_option own_options[] = {
         3},
     {"stage", KEY_STAGE, "N", 0, "ZeRO stage, 0 to 3 (all four, side by side)", 4},
     {"tensor", KEY_TENSOR, "M", 0, "ranks that share every tensor (1); divides --ranks", 4},
+    {"pipeline", KEY_PIPELINE, "P", 0,
+        "stages that share the blocks (1); divides --ranks / --tensor. Told is what ranks of the stage "
+        "that holds the most hold and send",
+        4},
     {"shard-group", KEY_SHARD_GROUP, "M", 0,
-        "ranks that share one copy of what is sharded (all); divides --ranks / --tensor", 4},
+        "ranks that share one copy of what is sharded (all); divides --ranks / --tensor / --pipeline", 4},
     {"unsharded-accumulation", KEY_UNSHARDED_ACCUMULATION, NULL, 0,
         "stages 2 and 3: keep gradients whole, reduce once a step", 4},
     {"gather", KEY_GATHER, "HOW", 0,
@@ -177,7 +183,7 @@ static const char manual[] =
     "largest "
     "batch.\n\n"
     "--json writes one object per stage: the options, parameters, padded, TAG_held, held_sum, "
-    "formula_held, COLLECTIVE_sent, tensor_sum_sent, tensor_paper_bytes, sent_sum, paper_psi, paper_bytes, formula_psi, formula_bytes, "
+    "formula_held, COLLECTIVE_sent, tensor_sum_sent, tensor_paper_bytes, pipeline_sent, ends_sent, bubble, sent_sum, paper_psi, paper_bytes, formula_psi, formula_bytes, "
     "wire{units{units, elements, padded, reductions, gathers, sent}}, scalars_sent, "
     "sent_per_token, memory, fits, largest_layers, largest_batch, largest_sent_per_token, "
     "largest_batches{none, full, partitioned, offload} (null without --memory); with --paper one "

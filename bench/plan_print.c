@@ -13,7 +13,8 @@ struct table {
 
 /* The collectives that training uses. */
 static const enum collective told[] = {
-    COLLECTIVE_ALL_REDUCE, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_GATHER, COLLECTIVE_BROADCAST};
+    COLLECTIVE_ALL_REDUCE, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_GATHER, COLLECTIVE_BROADCAST,
+    COLLECTIVE_SEND};
 #define TOLD_COUNT (sizeof told / sizeof *told)
 
 /* ---- lines ---- */
@@ -115,6 +116,14 @@ static uint64_t scalars(const struct forecast *forecast, int which)
 {
     return (void)which, forecast->scalar_bytes;
 }
+static uint64_t onward(const struct forecast *forecast, int which)
+{
+    return (void)which, forecast->pipeline_bytes;
+}
+static uint64_t ends(const struct forecast *forecast, int which)
+{
+    return (void)which, forecast->ends_bytes;
+}
 static uint64_t tensor_sums(const struct forecast *forecast, int which)
 {
     return (void)which, forecast->tensor_sum_bytes;
@@ -180,7 +189,10 @@ static void print_per_token(
 
 static void print_sent(const struct table *table)
 {
-    print_heading("bytes that rank 0 sends in a step", table);
+    bool staged = table->columns[0].config.train.pipeline > 1;
+    print_heading(staged ? "bytes its first rank sends in a step"
+                         : "bytes that rank 0 sends in a step",
+        table);
     for (size_t c = 0; c < TOLD_COUNT; c++)
         print_bytes(collective_name(told[c]), table, sent, (int)told[c]);
     if (table->columns[0].config.train.tensor > 1) {
@@ -188,6 +200,10 @@ static void print_sent(const struct table *table)
         print_numbers("of blocks, by the paper's formula", "%.0f", table, tensor_paper);
         print_bytes("of it checkpoints put together (P_a)", table, checkpoints, 0);
         print_numbers("by the formula b·s·h(M-1)/M a block", "%.0f", table, checkpoints_paper);
+    }
+    if (staged) {
+        print_bytes("of it to other stages", table, onward, 0);
+        print_bytes("of it embedding, between both ends", table, ends, 0);
     }
     print_bytes("sum", table, sent_sum, 0);
     print_numbers("the paper's formula", "%.0fΨ(N-1)/N", table, paper_psi);
@@ -307,14 +323,18 @@ static void print_run(const struct plan_column *column, const struct plan_option
     gpt2_shape(shape, model);
     printf("# model  %s: Ψ = %.2f M parameters, %s\n", options->model,
         (double)column->forecast.elements * 1e-6, shape);
-    int data = nranks / train->tensor;
+    int data = nranks / train->tensor / train->pipeline;
     if (train->tensor > 1)
         printf(
             "# tensor M = %d ranks share every tensor: each has %.2f M parameters; rank = data x "
             "%d + tensor\n",
             train->tensor, (double)column->forecast.held_elements * 1e-6, train->tensor);
+    if (train->pipeline > 1)
+        printf("# pipe   P = %d stages share the blocks; told of is stage %d, which holds the most; "
+               "bubble (P-1)/(A+P-1) = %.1f %%\n",
+            train->pipeline, column->config.pipeline_stage, 100.0 * column->forecast.bubble);
     printf("# run    N = %d %srank%s, sharded over %d; weights %s, gradients %s; activations %s\n",
-        data, train->tensor > 1 ? "data " : "", data == 1 ? "" : "s",
+        data, data < nranks ? "data " : "", data == 1 ? "" : "s",
         train->shard_group > 0 ? train->shard_group : data, dtype_name(train->dtype),
         dtype_name(train->gradient_dtype), activation_words(train->activations));
     printf("# step   A = %d micro-batch%s of %d x %d tokens a rank\n", train->accumulate,
@@ -344,14 +364,16 @@ static void json_run(
     fprintf(json,
         "{\"model\":\"%s\",\"architecture\":\"%s\",\"layers\":%d,\"heads\":%d,\"kv_heads\":%d,"
         "\"channels\":%d,\"hidden\":%lld,\"vocab\":%d,\"positions\":%d,\"ranks\":%d,\"tensor\":%d,"
-        "\"stage\":%d,"
+        "\"pipeline\":%d,\"pipeline_stage\":%d,\"stage\":%d,"
         "\"shard_group\":%d,\"dtype\":\"%s\",\"gradient_dtype\":\"%s\","
         "\"batch\":%d,\"seq\":%d,\"accumulate\":%d,\"checkpoint_activations\":\"%s\","
         "\"offload\":\"%s\"",
         options->model, architecture_name(model->architecture), model->layers, model->heads,
         gpt2_kv_heads(model), model->channels, (long long)gpt2_hidden(model), model->vocab,
-        model->max_t, nranks, train->tensor, column->stage,
-        train->shard_group > 0 ? train->shard_group : nranks / train->tensor,
+        model->max_t, nranks, train->tensor, train->pipeline,
+        column->config.pipeline_stage, column->stage,
+        train->shard_group > 0 ? train->shard_group
+                               : nranks / train->tensor / train->pipeline,
         dtype_name(train->dtype), dtype_name(train->gradient_dtype), train->batch,
         train->seq > 0 ? train->seq : model->max_t, train->accumulate,
         activation_keep_name(train->activations), train->offload_optimizer ? "optimizer" : "none");
@@ -377,11 +399,13 @@ static void json_sent(FILE *json, const struct forecast *forecast)
             json, ",\"%s_sent\":%" PRIu64, collective_name(told[c]), forecast->sent_bytes[told[c]]);
     fprintf(json,
         ",\"tensor_sum_sent\":%" PRIu64 ",\"tensor_paper_bytes\":%.0f,\"checkpoints_sent\":%" PRIu64
+        ",\"pipeline_sent\":%" PRIu64 ",\"ends_sent\":%" PRIu64 ",\"bubble\":%.6f"
         ",\"sent_sum\":%" PRIu64 ",\"scalars_sent\":%" PRIu64
         ",\"paper_psi\":%.0f,\"paper_bytes\":%.0f,\"formula_psi\":%.0f,\"formula_bytes\":%.0f,"
         "\"wire\":{",
         forecast->tensor_sum_bytes, forecast->tensor_paper_bytes, forecast->checkpoint_bytes,
-        forecast->sent_sum, forecast->scalar_bytes, forecast->volume.paper_psi,
+        forecast->pipeline_bytes, forecast->ends_bytes, forecast->bubble, forecast->sent_sum,
+        forecast->scalar_bytes, forecast->volume.paper_psi,
         forecast->volume.paper_bytes, forecast->volume.done_psi, forecast->volume.done_bytes);
     for (int part = 0; part < FORECAST_PART_COUNT; part++) {
         const struct forecast_wire *wire = &forecast->wire[part];

@@ -44,7 +44,7 @@ uint64_t forecast_communication_bytes(const struct grid *grid)
 
 struct tables {
     struct train_config config; /* resolved */
-    struct grid grid;           /* of rank 0, as are the following */
+    struct grid grid;           /* of the stage's first rank, as are the following */
     struct params params;
     struct layout layout;
     struct stage_config stage;
@@ -67,7 +67,8 @@ static bool is_countable(const struct train_config *config)
            16.0 * activations < 0x1p60;
 }
 
-static enum status resolve(struct grid *grid, struct train_config *config, int nranks)
+static enum status resolve(
+    struct grid *grid, struct train_config *config, int nranks, int pipeline_stage)
 {
     const struct gpt2_config *model = &config->model;
     config->data = "any"; /* nothing is read */
@@ -79,7 +80,7 @@ static enum status resolve(struct grid *grid, struct train_config *config, int n
             "most %d layers and 2^54 parameters",
             model->layers, model->channels, model->vocab, model->max_t, config->batch, config->seq,
             FORECAST_MOST_LAYERS);
-    return train_config_grid(grid, config, nranks, 0);
+    return train_config_grid(grid, config, nranks, nranks / config->pipeline * pipeline_stage);
 }
 
 /* Free with tables_free() whatever the outcome. */
@@ -87,7 +88,7 @@ static enum status tables_make(struct tables *tables, const struct forecast_conf
 {
     *tables = (struct tables){.config = given->train};
     struct train_config *config = &tables->config;
-    TRY(resolve(&tables->grid, config, given->nranks));
+    TRY(resolve(&tables->grid, config, given->nranks, given->pipeline_stage));
     struct params_part part = grid_part(&tables->grid);
     TRY(params_make_part(&tables->params, &config->model, &part));
     TRY(layout_make(&tables->layout, &tables->params, config->shard_group));
@@ -178,9 +179,11 @@ static enum status predict_parts(struct forecast *forecast, struct tables *table
     if (times == NULL)
         return FAIL(
             STATUS_SYSTEM, "no memory for a forecast of %d units", tables->layout.unit_count);
+    uint64_t rounds = trains / (uint64_t)stage_place(stage).micro_count;
     gather_predict_times(times, true, stage);
     for (int u = 0; u < tables->layout.unit_count; u++) {
-        uint64_t gathers = trains * (uint64_t)times[u];
+        uint64_t gathers = rounds * (uint64_t)times[u];
+        if (tables->params.unit_elements[u] == 0) continue;
         if (keeps.weights == KEEP_ALL) gathers = keeps.optimizer == KEEP_SHARD;
         add_unit(&forecast->wire[part_of(u, &tables->params)], u,
             passes * (uint64_t)stage_gradient_parts(u, stage), gathers, tables);
@@ -194,7 +197,16 @@ static enum status predict_sent(struct forecast *forecast, struct tables *tables
     const struct stage_config *stage = &tables->stage;
     uint64_t trains = (uint64_t)tables->config.accumulate;
     bool each = stage_keeps(stage).gradients == KEEP_SHARD;
+    const struct pipeline_config pipeline =
+        train_pipeline_config(&tables->run, &tables->grid, NULL);
+    uint64_t rows = trains * (uint64_t)tables->run.batch * (uint64_t)tables->run.t;
+    uint64_t onward[COLLECTIVE_COUNT] = {0}, ends[COLLECTIVE_COUNT] = {0};
+    pipeline_predict_sent(onward, rows, rows, tables->params.config.channels, &pipeline);
+    ends_predict_sent(ends, stage);
+    forecast->pipeline_bytes = sum_of(onward);
+    forecast->ends_bytes = sum_of(ends);
     const struct ledger_events step = {.steps = 1,
+        .pipeline_bytes = forecast->pipeline_bytes,
         .trains = trains,
         .reductions = each ? trains : 1,
         .updates = 1,
@@ -212,8 +224,9 @@ static enum status predict_sent(struct forecast *forecast, struct tables *tables
     activation_predict_sent(carried, tables->carries.elements, &tables->carries);
     forecast->checkpoint_bytes = trains * sum_of(carried);
     forecast->checkpoint_paper_bytes = (double)trains * activation_paper_bytes(&tables->carries);
-    forecast->scalar_bytes =
-        forecast->sent_sum - forecast->tensor_sum_bytes - forecast->checkpoint_bytes;
+    forecast->scalar_bytes = forecast->sent_sum - forecast->tensor_sum_bytes -
+                             forecast->checkpoint_bytes - forecast->pipeline_bytes -
+                             forecast->ends_bytes;
     for (int p = 0; p < FORECAST_PART_COUNT; p++)
         forecast->scalar_bytes -= forecast->wire[p].sent_bytes;
     return STATUS_OK;
@@ -228,6 +241,7 @@ enum status forecast_make(struct forecast *forecast, const struct forecast_confi
     forecast->elements = tables.params.whole_elements;
     forecast->held_elements = tables.params.elements;
     forecast->padded = tables.layout.elements;
+    forecast->bubble = pipeline_bubble(&tables.stage.place);
     forecast->formula_held = formula_held(&tables.stage);
     forecast->held_sum = predict_held(forecast->held_bytes, &tables, config);
     TRY_GOTO(predict_sent(forecast, &tables));
@@ -238,19 +252,44 @@ fail:
 
 /* ---- what fits ---- */
 
-/* What cannot be counted fits nowhere. */
+/* What the fullest ranks hold, and of which stage they are. What cannot be counted fits nowhere. */
+static enum status most_held(uint64_t *most, int *stage, const struct forecast_config *given)
+{
+    struct forecast_config config = *given;
+    if (config.train.seq == 0) config.train.seq = config.train.model.max_t;
+    *most = 0;
+    *stage = 0;
+    for (int s = 0; s < config.train.pipeline; s++) {
+        struct tables tables;
+        uint64_t held[MEMORY_TAG_COUNT], sum = UINT64_MAX;
+        enum status status = STATUS_OK;
+        config.pipeline_stage = s;
+        if (is_countable(&config.train)) {
+            status = tables_make(&tables, &config);
+            if (status == STATUS_OK) sum = predict_held(held, &tables, &config);
+            tables_free(&tables);
+        }
+        TRY(status);
+        if (sum > *most) *stage = s;
+        if (sum > *most) *most = sum;
+    }
+    return STATUS_OK;
+}
+
+enum status forecast_fullest_stage(int *stage, const struct forecast_config *config)
+{
+    uint64_t most;
+    *stage = 0;
+    if (config->train.pipeline <= 1) return STATUS_OK;
+    return most_held(&most, stage, config);
+}
+
 static enum status held_of_layers(uint64_t *sum, int layers, const struct forecast_config *config)
 {
-    struct tables tables;
     struct forecast_config deeper = *config;
-    uint64_t held[MEMORY_TAG_COUNT];
+    int stage;
     deeper.train.model.layers = layers;
-    *sum = UINT64_MAX;
-    if (!is_countable(&deeper.train)) return STATUS_OK;
-    enum status status = tables_make(&tables, &deeper);
-    if (status == STATUS_OK) *sum = predict_held(held, &tables, &deeper);
-    tables_free(&tables);
-    return status;
+    return most_held(sum, &stage, &deeper);
 }
 
 /* Depth adds the same bytes with every block, but for what is rounded up once: a straight line
@@ -259,13 +298,14 @@ enum status forecast_largest_layers(
     int *layers, uint64_t memory, const struct forecast_config *config)
 {
     uint64_t one, some, sum;
+    int least = config->train.pipeline;
     *layers = 0;
-    TRY(held_of_layers(&one, 1, config));
+    TRY(held_of_layers(&one, least, config));
     if (one > memory) return STATUS_OK;
-    TRY(held_of_layers(&some, 65, config));
-    double guess = 1.0 + (double)(memory - one) / ((double)(some - one) / 64.0);
+    TRY(held_of_layers(&some, least * 65, config));
+    double guess = least + (double)(memory - one) / ((double)(some - one) / (64.0 * least));
     *layers = guess < FORECAST_MOST_LAYERS ? (int)guess : FORECAST_MOST_LAYERS;
-    for (; *layers > 1; --*layers) {
+    for (; *layers > least; --*layers) {
         TRY(held_of_layers(&sum, *layers, config));
         if (sum <= memory) break;
     }
@@ -276,25 +316,19 @@ enum status forecast_largest_layers(
     return STATUS_OK;
 }
 
-enum status forecast_largest_batch(
-    int *batch, uint64_t memory, const struct forecast_config *config)
+enum status forecast_largest_batch(int *batch, uint64_t memory, const struct forecast_config *given)
 {
-    struct tables tables;
-    uint64_t held[MEMORY_TAG_COUNT];
+    struct forecast_config config = *given;
     int fits = 0, beyond = FORECAST_MOST_BATCH + 1; /* fits < answer + 1 ≤ beyond */
-    enum status status;
-    TRY_GOTO(tables_make(&tables, config));
+    *batch = 0;
     while (beyond - fits > 1) {
-        int half = fits + (beyond - fits) / 2;
-        tables.run.batch = tables.config.batch = half;
-        tables.carries = train_activation_config(
-            &tables.config, &tables.params, &tables.run, &tables.grid, NULL);
-        if (is_countable(&tables.config) && predict_held(held, &tables, config) <= memory)
-            fits = half;
+        int half = fits + (beyond - fits) / 2, stage;
+        uint64_t most;
+        config.train.batch = half;
+        TRY(most_held(&most, &stage, &config));
+        if (most <= memory) fits = half;
         else beyond = half;
     }
     *batch = fits;
-fail:
-    tables_free(&tables);
-    return status;
+    return STATUS_OK;
 }

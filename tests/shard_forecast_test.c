@@ -112,6 +112,39 @@ static void test_llama(void)
     }
 }
 
+/* Of every stage of a pipeline: also with tensor and data ranks. */
+static void test_pipeline(int tensor, int data_ranks)
+{
+    struct train_config config = fixture_config(text_path);
+    config.model.layers = 5;
+    config.tensor = tensor;
+    config.pipeline = 3;
+    config.accumulate = 4;
+    config.stop_at = 2;
+    int per_stage = tensor * data_ranks;
+    for (config.stage = 0; config.stage <= 3; config.stage++) {
+        struct job_record record;
+        uint64_t most = 0;
+        int fullest = 0, found;
+        run_good_job(&record, &config, 3 * per_stage, "shm");
+        struct forecast_config about = {.train = config, .nranks = 3 * per_stage};
+        for (int s = 0; s < 3; s++) {
+            struct forecast forecast;
+            about.pipeline_stage = s;
+            CHECK_OK(forecast_make(&forecast, &about));
+            const struct ledger *ledger = &record.rank[s * per_stage].ledger;
+            compare_held(&forecast, ledger, "pipeline");
+            compare_sent(&forecast, ledger, "pipeline");
+            CHECK(forecast.scalar_bytes == 3 * sizeof(double) * (uint64_t)(3 * per_stage - 1));
+            CHECK(forecast.bubble == 2.0 / 6.0);
+            if (forecast.held_sum > most) fullest = s;
+            if (forecast.held_sum > most) most = forecast.held_sum;
+        }
+        CHECK_OK(forecast_fullest_stage(&found, &about));
+        CHECK(found == fullest);
+    }
+}
+
 static void test_options(void)
 {
     struct train_config config = fixture_config(text_path);
@@ -339,6 +372,9 @@ int main(void)
     fixture_text(text_path, 30000);
     test_equals_the_ledger();
     test_llama();
+    test_pipeline(1, 1);
+    test_pipeline(2, 1);
+    test_pipeline(1, 2);
     test_options();
     test_constant_buffers();
     test_stage_2_is_not_above_stage_1();
