@@ -130,6 +130,18 @@ numbers "$dir/first" "$dir/rest" | cmp -s - "$dir/once" || fail "a resumed Llama
 expect 1 "model.architecture is llama, this run's is gpt2" -- \
     "$program" train --ranks 2 --data "$dir/text" $small --kv-heads 1 --hidden 24 --steps 6 --resume "$dir/llamas"
 
+# Two tensor ranks, each with one of two heads of keys and values, twice: near what one process finds.
+shared="--model llama-nano $small --heads 4 --kv-heads 2 --hidden 24 --steps 4"
+expect 0 OK -- "$program" train --ranks 1 --data "$dir/text" $shared --batch 4 --json "$dir/alone"
+for flags in "--stage 0" "--stage 3 --checkpoint-activations full"; do
+    expect 0 OK "2 ranks share every tensor, 2 times" -- \
+        "$program" train --ranks 4 --tensor 2 --data "$dir/text" $shared $flags --json "$dir/tensor"
+    paste <(numbers "$dir/alone") <(numbers "$dir/tensor") | awk '
+        function far(a, b) { return a - b > 1e-5 * a || b - a > 1e-5 * a }
+        far($2, $5) || far($3, $6) { exit 1 }
+        END { exit NR != 4 }' || { fail "Llama on tensor ranks, $flags"; cat "$dir/alone" "$dir/tensor"; }
+done
+
 # ---- T8: bad data files, told by every rank ----
 header 12345 1 1000 >"$dir/magic.bin"; tokens 1000 >>"$dir/magic.bin"
 header 20240520 1 1000 >"$dir/short.bin"; tokens 999 >>"$dir/short.bin"
