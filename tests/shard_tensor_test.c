@@ -156,7 +156,7 @@ static void test_refusals(void)
     config.model = models[0];
     run_job(&record, &config, 3, "shm");
     CHECK_MSG(record.rank[2].status == STATUS_INVALID &&
-                  strstr(record.rank[2].text, "tensor is 2, expected a divisor of the 3 ranks"),
+                  strstr(record.rank[2].text, "tensor is 2, pipeline 1, expected their product to divide the 3 ranks"),
         "%s", record.rank[2].text);
     config.shard_group = 3;
     run_job(&record, &config, 4, "shm");
