@@ -1,6 +1,6 @@
 /* Traces of hosts whose clocks differ, by a second, days, and years, one way and the other. How far they differ is found to within half
  * of a round trip; what one rank sends and another receives stands in that order, to within two of those.
- * ctest: timeout=60
+ * ctest: timeout=60 serial
  *
  * A rank is a process whose clock_gettime() adds what it pretends (--wrap in CMakeLists.txt); RINGZERO_HOST makes it another host.
  */
