@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "shard/arena.h"
+#include "shard/computing.h"
 #include "verbs/clock.h"
 #include "verbs/log.h"
 
@@ -29,13 +30,12 @@ struct activation {
     struct span *x; /* the same: where act_save() saw the input, and it will be brought back to */
     size_t *counts; /* [nranks] of x: the parts' elements */
     struct stream *copy;         /* P_a+cpu */
-    struct event *computed;      /* what of compute the others wait for */
+    struct computing computing;
     struct event *copied[TURNS]; /* the part has left x, or is back in its place */
     struct event *whole[TURNS];  /* x is */
     int saving, loading;         /* passes */
     bool keeps;                  /* the forward in hand has a backward */
     int ahead;                   /* block whose fetch is queued, or NO_BLOCK */
-    uint64_t wait_ns;
 };
 
 /* ---- words ---- */
@@ -153,7 +153,7 @@ enum status activation_open(struct activation **out, const struct activation_con
     TRY_GOTO(open_places(store));
     if (config->keep == ACTIVATION_OFFLOADED)
         TRY_GOTO(stream_open(&store->copy, config->device, "checkpoints"));
-    TRY_GOTO(event_open(&store->computed, config->device));
+    TRY_GOTO(computing_open(&store->computing, config->compute, config->device));
     for (int i = 0; i < TURNS; i++) {
         TRY_GOTO(event_open(&store->copied[i], config->device));
         TRY_GOTO(event_open(&store->whole[i], config->device));
@@ -178,7 +178,7 @@ void activation_close(struct activation *store)
         event_close(store->copied[i], device);
         event_close(store->whole[i], device);
     }
-    event_close(store->computed, device);
+    computing_close(&store->computing);
     arena_close(&store->arena, device);
     free(store->part);
     free(store->x);
@@ -188,47 +188,20 @@ void activation_close(struct activation *store)
 
 uint64_t activation_wait_ns(const struct activation *store)
 {
-    return store == NULL ? 0 : store->wait_ns;
+    return store == NULL ? 0 : store->computing.wait_ns;
 }
 
 /* ---- order ---- */
 
-/* What is computed from now on comes after the event. */
-static enum status compute_waits(struct event *event, struct activation *store)
-{
-    const struct activation_config *config = &store->config;
-    if (config->compute != NULL) return event_wait(event, config->compute, config->device);
-    int64_t begin_ns = clock_ns();
-    enum status status = event_synchronize(event, config->device);
-    store->wait_ns += (uint64_t)(clock_ns() - begin_ns);
-    return status;
-}
-
-/* What the stream does from now on comes after what has been computed so far. */
-static enum status wait_for_compute(struct stream *stream, struct activation *store)
-{
-    const struct activation_config *config = &store->config;
-    if (config->compute == NULL) return STATUS_OK; /* it is what has been called */
-    TRY(event_record(store->computed, config->compute, config->device));
-    return event_wait(store->computed, stream, config->device);
-}
-
 static enum status settle(struct stream *stream, struct activation *store)
 {
-    if (store->config.overlap) return STATUS_OK;
-    int64_t begin_ns = clock_ns();
-    enum status status = stream_synchronize(stream, store->config.device);
-    store->wait_ns += (uint64_t)(clock_ns() - begin_ns);
-    return status;
+    return store->config.overlap ? STATUS_OK : computing_synchronize(stream, &store->computing);
 }
 
 enum status activation_synchronize(struct activation *store)
 {
     if (store == NULL || store->copy == NULL) return STATUS_OK;
-    int64_t begin_ns = clock_ns();
-    enum status status = stream_synchronize(store->copy, store->config.device);
-    store->wait_ns += (uint64_t)(clock_ns() - begin_ns);
-    return status;
+    return computing_synchronize(store->copy, &store->computing);
 }
 
 enum status activation_begin_forward(int pass, bool backward, struct activation *store)
@@ -239,7 +212,7 @@ enum status activation_begin_forward(int pass, bool backward, struct activation 
     store->keeps = backward;
     /* The last save before this pass: the model writes into that buffer next. */
     for (int i = 0; i < TURNS && store->copy != NULL; i++)
-        TRY(compute_waits(store->copied[i], store));
+        TRY(computing_waits(store->copied[i], &store->computing));
     return STATUS_OK;
 }
 
@@ -283,8 +256,8 @@ enum status activation_save(void *context, int block, struct span x)
     store->x[place] = x;
     if (store->copy == NULL)
         return span_copy(store->part[place], own, config->compute, config->device);
-    if (block > config->first_block) TRY(compute_waits(store->copied[(block - 1) % TURNS], store));
-    TRY(wait_for_compute(store->copy, store));
+    if (block > config->first_block) TRY(computing_waits(store->copied[(block - 1) % TURNS], &store->computing));
+    TRY(computing_goes_first(store->copy, &store->computing));
     TRY(span_copy(store->part[place], own, store->copy, config->device));
     TRY(event_record(store->copied[block % TURNS], store->copy, config->device));
     return settle(store->copy, store);
@@ -313,13 +286,13 @@ static enum status fetch(int block, struct span x, struct activation *store)
     if (store->copy != NULL) {
         struct span own = own_of(x, store);
         struct span part = store->part[place_of(store->loading, block, store)];
-        TRY(wait_for_compute(store->copy, store));
+        TRY(computing_goes_first(store->copy, &store->computing));
         TRY(span_copy(own, span_part(part, 0, own.bytes), store->copy, config->device));
         TRY(event_record(copied, store->copy, config->device));
         TRY(settle(store->copy, store));
     }
     if (config->ring == NULL) return STATUS_OK;
-    TRY(wait_for_compute(config->ring, store));
+    TRY(computing_goes_first(config->ring, &store->computing));
     if (store->copy != NULL) TRY(event_wait(copied, config->ring, config->device));
     TRY(gather(block, x, store));
     TRY(event_record(store->whole[block % TURNS], config->ring, config->device));
@@ -330,12 +303,12 @@ static enum status fetch(int block, struct span x, struct activation *store)
 static enum status finish(int block, struct span x, struct activation *store)
 {
     const struct activation_config *config = &store->config;
-    if (config->ring != NULL) return compute_waits(store->whole[block % TURNS], store);
-    if (store->copy != NULL) TRY(compute_waits(store->copied[block % TURNS], store));
+    if (config->ring != NULL) return computing_waits(store->whole[block % TURNS], &store->computing);
+    if (store->copy != NULL) TRY(computing_waits(store->copied[block % TURNS], &store->computing));
     if (config->nranks == 1) return STATUS_OK;
     int64_t begin_ns = clock_ns();
     enum status status = gather(block, x, store);
-    store->wait_ns += (uint64_t)(clock_ns() - begin_ns);
+    store->computing.wait_ns += (uint64_t)(clock_ns() - begin_ns);
     return status;
 }
 

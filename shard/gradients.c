@@ -27,7 +27,7 @@ static enum status take_buffer(int unit, struct stage *stage)
 {
     assert(!stage->lent.lent);
     TRY(stage_compute_waits(stage->lent.pair.passed[stage->lent.turn], stage));
-    TRY(span_fill(buffer_unit(unit, stage), 0, stage->compute, stage->config.device));
+    TRY(span_fill(buffer_unit(unit, stage), 0, stage->computing.stream, stage->config.device));
     stage->lent.lent = true;
     return STATUS_OK;
 }

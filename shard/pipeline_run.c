@@ -3,15 +3,14 @@
 
 #include <stdlib.h>
 
-#include "verbs/clock.h"
+#include "shard/computing.h"
 
 struct pipeline_run {
     struct pipeline_config config;
     struct stream *onward, *back; /* NULL where there is one stage */
-    struct event *computed;       /* what of it the streams wait for */
+    struct computing computing;
     struct event *input_there, *output_sent, *gradient_there, *gradient_sent;
     bool gradient_expected; /* its receive is queued */
-    uint64_t wait_ns;
 };
 
 static bool is_first(const struct pipeline_run *run)
@@ -29,7 +28,7 @@ static enum status open_streams(struct pipeline_run *run)
     struct device *device = run->config.device;
     TRY(stream_open(&run->onward, device, "onward"));
     TRY(stream_open(&run->back, device, "back"));
-    TRY(event_open(&run->computed, device));
+    TRY(computing_open(&run->computing, run->config.compute, device));
     TRY(event_open(&run->input_there, device));
     TRY(event_open(&run->output_sent, device));
     TRY(event_open(&run->gradient_there, device));
@@ -57,7 +56,7 @@ void pipeline_close(struct pipeline_run *run)
     struct device *device = run->config.device;
     stream_close(run->onward, device); /* first: what is queued still looks at the events */
     stream_close(run->back, device);
-    event_close(run->computed, device);
+    computing_close(&run->computing);
     event_close(run->input_there, device);
     event_close(run->output_sent, device);
     event_close(run->gradient_there, device);
@@ -65,32 +64,13 @@ void pipeline_close(struct pipeline_run *run)
     free(run);
 }
 
-/* ---- order ---- */
-
-/* What is computed from now on comes after the event. */
-static enum status compute_waits(struct event *event, struct pipeline_run *run)
-{
-    if (run->config.compute != NULL)
-        return event_wait(event, run->config.compute, run->config.device);
-    int64_t begin_ns = clock_ns();
-    enum status status = event_synchronize(event, run->config.device);
-    run->wait_ns += (uint64_t)(clock_ns() - begin_ns);
-    return status;
-}
-
-/* What the stream does from now on comes after what has been computed so far. */
-static enum status stream_waits(struct stream *stream, struct pipeline_run *run)
-{
-    if (run->config.compute == NULL) return STATUS_OK; /* computed is what has been called */
-    TRY(event_record(run->computed, run->config.compute, run->config.device));
-    return event_wait(run->computed, stream, run->config.device);
-}
+/* ---- what is queued ---- */
 
 static enum status queue_receive(struct span x, int from, struct ring_comm *comm,
     struct stream *stream, struct event *there, struct pipeline_run *run)
 {
     enum dtype dtype = run->config.dtype;
-    TRY(stream_waits(stream, run)); /* for what was computed with this memory before */
+    TRY(computing_goes_first(stream, &run->computing)); /* for what was computed with this memory before */
     TRY(ring_recv(x, x.bytes / dtype_bytes(dtype), dtype, from, comm, stream));
     return event_record(there, stream, run->config.device);
 }
@@ -99,7 +79,7 @@ static enum status queue_send(struct span x, int to, struct ring_comm *comm, str
     struct event *sent, struct pipeline_run *run)
 {
     enum dtype dtype = run->config.dtype;
-    TRY(stream_waits(stream, run));
+    TRY(computing_goes_first(stream, &run->computing));
     TRY(ring_send(x, x.bytes / dtype_bytes(dtype), dtype, to, comm, stream));
     return event_record(sent, stream, run->config.device);
 }
@@ -122,10 +102,10 @@ enum status pipeline_forward(
     if (!is_first(run)) {
         TRY(queue_receive(gpt2_input(pass, config->model), config->stage - 1, config->onward,
             run->onward, run->input_there, run));
-        TRY(compute_waits(run->input_there, run));
+        TRY(computing_waits(run->input_there, &run->computing));
     }
     if (!is_last(run)) {
-        TRY(compute_waits(run->output_sent, run)); /* the last one's, whose memory this one takes */
+        TRY(computing_waits(run->output_sent, &run->computing)); /* the last one's, whose memory this one takes */
         if (backward_follows) TRY(expect_gradient(pass, run));
     }
     TRY(gpt2_forward_pass(pass, config->model));
@@ -139,12 +119,12 @@ enum status pipeline_backward(float scale, const struct gpt2_pass *pass, struct 
     const struct pipeline_config *config = &run->config;
     if (!is_last(run)) {
         TRY(expect_gradient(pass, run)); /* in order: what was sent from there has left */
-        TRY(compute_waits(run->gradient_there, run));
+        TRY(computing_waits(run->gradient_there, &run->computing));
         run->gradient_expected = false;
         /* Inputs come back into the output's memory. */
-        if (config->carried) TRY(compute_waits(run->output_sent, run));
+        if (config->carried) TRY(computing_waits(run->output_sent, &run->computing));
     } else if (!is_first(run)) {
-        TRY(compute_waits(run->gradient_sent, run));
+        TRY(computing_waits(run->gradient_sent, &run->computing));
     }
     TRY(gpt2_backward_pass(scale, pass, config->model));
     if (is_first(run)) return STATUS_OK;
@@ -155,16 +135,13 @@ enum status pipeline_backward(float scale, const struct gpt2_pass *pass, struct 
 enum status pipeline_synchronize(struct pipeline_run *run)
 {
     if (run->config.stage_count == 1) return STATUS_OK;
-    int64_t begin_ns = clock_ns();
-    enum status status = stream_synchronize(run->onward, run->config.device);
-    if (status == STATUS_OK) status = stream_synchronize(run->back, run->config.device);
-    run->wait_ns += (uint64_t)(clock_ns() - begin_ns);
-    return status;
+    TRY(computing_synchronize(run->onward, &run->computing));
+    return computing_synchronize(run->back, &run->computing);
 }
 
 uint64_t pipeline_wait_ns(const struct pipeline_run *run)
 {
-    return run->wait_ns;
+    return run->computing.wait_ns;
 }
 
 void pipeline_predict_sent(uint64_t sent[COLLECTIVE_COUNT], uint64_t forward_rows,

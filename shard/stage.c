@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "verbs/clock.h"
-
 const struct stage_ops *stage_by_number(int number)
 {
     static const struct stage_ops *const stages[] = {
@@ -169,10 +167,11 @@ static enum status open_adam(struct stage *stage)
         return FAIL(STATUS_SYSTEM,
             "the module of device %s has no AdamW: build it whole, or train on the host",
             device_name(device));
-    if (ops->queued) TRY(stream_open(&stage->compute, device, "compute"));
-    TRY(event_open(&stage->computed, device));
+    struct stream *compute = NULL;
+    if (ops->queued) TRY(stream_open(&compute, device, "compute"));
+    TRY(computing_open(&stage->computing, compute, device));
     TRY(memory_alloc(&stage->adam_scratch, ops->scratch_bytes, MEMORY_OPTIMIZER, device));
-    stage->adam = (struct adam_context){ops, device, stage->compute, stage->adam_scratch.ptr};
+    stage->adam = (struct adam_context){ops, device, stage->computing.stream, stage->adam_scratch.ptr};
     if (ops->queued)
         return memory_alloc_kind(
             &stage->squares, squares, MEMORY_HOST_PINNED, MEMORY_OPTIMIZER, device);
@@ -187,7 +186,7 @@ static void close_adam(struct stage *stage)
     if (stage->squares.kind == MEMORY_HOST) free(stage->squares.ptr);
     else memory_free(&stage->squares, MEMORY_OPTIMIZER, device);
     memory_free(&stage->adam_scratch, MEMORY_OPTIMIZER, device);
-    event_close(stage->computed, device);
+    computing_close(&stage->computing);
 }
 
 #define INIT_ELEMENTS ((size_t)64 << 10)
@@ -254,7 +253,7 @@ void stage_close(struct stage *stage)
 {
     if (stage == NULL) return;
     struct device *device = stage->config.device;
-    stream_close(stage->compute, device); /* first: what is queued still looks at the memory */
+    stream_close(stage->computing.stream, device); /* first: what is queued still looks at the memory */
     stream_close(stage->stream, device);
     close_adam(stage);
     update_close(stage);
@@ -283,7 +282,7 @@ struct model_hooks stage_hooks(struct stage *stage)
 
 enum status stage_begin_step(struct stage *stage)
 {
-    return span_fill(stage->gradients, 0, stage->compute, stage->config.device);
+    return span_fill(stage->gradients, 0, stage->computing.stream, stage->config.device);
 }
 
 struct pipeline_place stage_place(const struct stage_config *config)
@@ -306,34 +305,23 @@ void stage_begin_backward(struct stage *stage, bool last)
 
 enum status stage_synchronize(struct stage *stage)
 {
-    int64_t begin_ns = clock_ns();
-    enum status status = stream_synchronize(stage->stream, stage->config.device);
-    stage->wait_ns += (uint64_t)(clock_ns() - begin_ns);
-    return status;
+    return computing_synchronize(stage->stream, &stage->computing);
 }
 
 enum status stage_settle(struct stage *stage)
 {
-    if (stage->compute != NULL) TRY(stream_synchronize(stage->compute, stage->config.device));
+    if (stage->computing.stream != NULL) TRY(stream_synchronize(stage->computing.stream, stage->config.device));
     return stage_synchronize(stage);
 }
 
 enum status stage_compute_waits(struct event *event, struct stage *stage)
 {
-    struct device *device = stage->config.device;
-    if (stage->compute != NULL) return event_wait(event, stage->compute, device);
-    int64_t begin_ns = clock_ns();
-    enum status status = event_synchronize(event, device);
-    stage->wait_ns += (uint64_t)(clock_ns() - begin_ns);
-    return status;
+    return computing_waits(event, &stage->computing);
 }
 
 enum status stage_ring_waits(struct stage *stage)
 {
-    struct device *device = stage->config.device;
-    if (stage->compute == NULL) return STATUS_OK; /* computed is what has been called */
-    TRY(event_record(stage->computed, stage->compute, device));
-    return event_wait(stage->computed, stage->stream, device);
+    return computing_goes_first(stage->stream, &stage->computing);
 }
 
 enum status stage_gather(double *all, size_t count, struct ring_comm *comm, struct stage *stage)
@@ -366,7 +354,7 @@ enum status stage_norm(double *norm, struct stage *stage)
     memset(stage->squares.ptr, 0, stage->squares.bytes);
     for (int u = 0; u < config->layout->unit_count; u++) gradients_owned_squares(u, stage);
     enum status status = STATUS_OK;
-    if (stage->compute != NULL) status = stream_synchronize(stage->compute, config->device);
+    if (stage->computing.stream != NULL) status = stream_synchronize(stage->computing.stream, config->device);
     for (int i = 0; i < config->params->param_count; i++) sums[rank] += squares[i];
     if (status == STATUS_OK) status = stage_gather(sums, 1, config->world, stage);
     if (status == STATUS_OK) status = stage_synchronize(stage);

@@ -37,6 +37,7 @@
 #include "optim/adam.h"
 #include "ring/ring.h"
 #include "shard/bucket.h"
+#include "shard/computing.h"
 #include "shard/gather.h"
 #include "shard/gradients.h"
 #include "shard/grid.h"
@@ -111,8 +112,7 @@ struct stage {
     struct stage_config config;
     struct stage_keeps keeps;      /* the table's, or gradients all by unsharded_accumulation */
     struct stream *stream;         /* the ring's: see above */
-    struct stream *compute;        /* the model's and AdamW's; NULL where the caller's thread computes */
-    struct event *computed;        /* what of it the ring's stream waits for */
+    struct computing computing;    /* the model's and AdamW's; its stream, if any, is the stage's */
     struct adam_context adam;      /* operations on gradients and weights */
     struct span adam_scratch;      /* MEMORY_OPTIMIZER */
     struct span squares;           /* a double per parameter tensor, on the host */
@@ -124,7 +124,6 @@ struct stage {
     struct gather gather;          /* gathered units: stage 3 */
     struct event **published;      /* [unit_count], recorded after a unit's all-gather: stages 1, 2 */
     bool reduce;                   /* this pass's gradients are reduced */
-    uint64_t wait_ns;              /* the main thread was blocked on the stream: grows */
 };
 
 /* Allocates, and sets the reduce dtype of group and replicas; master weights have the starting values of (params, seed), and lent weights none before

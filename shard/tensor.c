@@ -4,13 +4,14 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "shard/computing.h"
 #include "verbs/clock.h"
 
 struct tensor {
     struct tensor_config config;
     struct stream *ring;
-    struct event *computed, *summed;
-    uint64_t wait_ns;
+    struct event *summed;
+    struct computing computing;
 };
 
 enum status tensor_open(struct tensor **out, const struct tensor_config *config)
@@ -24,7 +25,7 @@ enum status tensor_open(struct tensor **out, const struct tensor_config *config)
     ring_comm_set_reduce_dtype(config->grid->tensor_comm, REDUCE_DTYPE_OWN);
     if (config->shared || config->compute != NULL)
         TRY_GOTO(stream_open(&tensor->ring, config->device, "tensor"));
-    TRY_GOTO(event_open(&tensor->computed, config->device));
+    TRY_GOTO(computing_open(&tensor->computing, config->compute, config->device));
     TRY_GOTO(event_open(&tensor->summed, config->device));
     *out = tensor;
     return STATUS_OK;
@@ -38,7 +39,7 @@ void tensor_close(struct tensor *tensor)
     if (tensor == NULL) return;
     struct device *device = tensor->config.device;
     stream_close(tensor->ring, device);
-    event_close(tensor->computed, device);
+    computing_close(&tensor->computing);
     event_close(tensor->summed, device);
     free(tensor);
 }
@@ -51,15 +52,12 @@ struct stream *tensor_stream(const struct tensor *tensor)
 enum status tensor_synchronize(struct tensor *tensor)
 {
     if (tensor == NULL || tensor->ring == NULL) return STATUS_OK;
-    int64_t begin_ns = clock_ns();
-    enum status status = stream_synchronize(tensor->ring, tensor->config.device);
-    tensor->wait_ns += (uint64_t)(clock_ns() - begin_ns);
-    return status;
+    return computing_synchronize(tensor->ring, &tensor->computing);
 }
 
 uint64_t tensor_wait_ns(const struct tensor *tensor)
 {
-    return tensor != NULL ? tensor->wait_ns : 0;
+    return tensor != NULL ? tensor->computing.wait_ns : 0;
 }
 
 /* ---- hooks ---- */
@@ -68,14 +66,11 @@ static enum status queue(
     struct span x, size_t count, enum dtype dtype, enum redop redop, struct tensor *tensor)
 {
     const struct tensor_config *config = &tensor->config;
-    if (config->compute != NULL) {
-        TRY(event_record(tensor->computed, config->compute, config->device));
-        TRY(event_wait(tensor->computed, tensor->ring, config->device));
-    }
+    TRY(computing_goes_first(tensor->ring, &tensor->computing));
     TRY(ring_all_reduce(x, x, count, dtype, redop, config->grid->tensor_comm, tensor->ring));
     if (config->compute == NULL) return tensor_synchronize(tensor);
     TRY(event_record(tensor->summed, tensor->ring, config->device));
-    return event_wait(tensor->summed, config->compute, config->device);
+    return computing_waits(tensor->summed, &tensor->computing);
 }
 
 static enum status combine(struct span x, size_t count, enum redop redop, struct tensor *tensor)
@@ -86,7 +81,7 @@ static enum status combine(struct span x, size_t count, enum redop redop, struct
     int64_t begin_ns = clock_ns();
     enum status status =
         ring_all_reduce(x, x, count, dtype, redop, tensor->config.grid->tensor_comm, NULL);
-    tensor->wait_ns += (uint64_t)(clock_ns() - begin_ns);
+    tensor->computing.wait_ns += (uint64_t)(clock_ns() - begin_ns);
     return status;
 }
 

@@ -65,7 +65,7 @@ static enum status update(struct train_report *report, double scaled_norm, struc
 /* For how long this thread was blocked. */
 static uint64_t waited_ns(const struct trainer *trainer)
 {
-    return trainer->stage->wait_ns + activation_wait_ns(trainer->activations) +
+    return trainer->stage->computing.wait_ns + activation_wait_ns(trainer->activations) +
            tensor_wait_ns(trainer->tensor) + pipeline_wait_ns(trainer->pipeline);
 }
 

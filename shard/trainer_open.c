@@ -90,7 +90,7 @@ static enum status open_own(struct trainer *trainer)
     struct stage_config stage = stage_config_of(trainer);
     TRY(stage_open(&trainer->stage, &stage));
     trainer->run = train_gpt2_run(config, &trainer->grid);
-    trainer->run.stream = trainer->stage->compute;
+    trainer->run.stream = trainer->stage->computing.stream;
     struct model_hooks hooks = stage_hooks(trainer->stage);
     TRY(open_tensor(&hooks, trainer));
     TRY(open_activations(&hooks, trainer));

@@ -96,9 +96,9 @@ void update_close(struct stage *stage)
 static enum status copy(
     struct span to, struct span from, struct event *done, const struct stage *stage)
 {
-    TRY(span_copy(to, from, stage->compute, stage->config.device));
-    if (stage->compute == NULL) return STATUS_OK;
-    return event_record(done, stage->compute, stage->config.device);
+    TRY(span_copy(to, from, stage->computing.stream, stage->config.device));
+    if (stage->computing.stream == NULL) return STATUS_OK;
+    return event_record(done, stage->computing.stream, stage->config.device);
 }
 
 static size_t piece_count(size_t begin, int unit, const struct stage *stage)

@@ -1,0 +1,43 @@
+/* computing: see computing.h. */
+#include "shard/computing.h"
+
+#include "verbs/clock.h"
+
+enum status computing_open(
+    struct computing *computing, struct stream *stream, struct device *device)
+{
+    *computing = (struct computing){.stream = stream, .device = device};
+    return event_open(&computing->reached, device);
+}
+
+void computing_close(struct computing *computing)
+{
+    event_close(computing->reached, computing->device);
+    computing->reached = NULL;
+}
+
+static enum status count_wait(enum status status, int64_t begin_ns, struct computing *computing)
+{
+    computing->wait_ns += (uint64_t)(clock_ns() - begin_ns);
+    return status;
+}
+
+enum status computing_waits(struct event *event, struct computing *computing)
+{
+    if (computing->stream != NULL) return event_wait(event, computing->stream, computing->device);
+    int64_t begin_ns = clock_ns();
+    return count_wait(event_synchronize(event, computing->device), begin_ns, computing);
+}
+
+enum status computing_goes_first(struct stream *stream, struct computing *computing)
+{
+    if (computing->stream == NULL) return STATUS_OK; /* computed is what has been called */
+    TRY(event_record(computing->reached, computing->stream, computing->device));
+    return event_wait(computing->reached, stream, computing->device);
+}
+
+enum status computing_synchronize(struct stream *stream, struct computing *computing)
+{
+    int64_t begin_ns = clock_ns();
+    return count_wait(stream_synchronize(stream, computing->device), begin_ns, computing);
+}
