@@ -7,20 +7,17 @@
  * one piece a thread.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "bench/json_line.h"
 #include "bench/options.h"
 #include "bench/programs.h"
+#include "model/mapped_file.h"
 #include "model/token_file.h"
 #include "model/tokenizer.h"
 #include "model/tokens_write.h"
@@ -34,8 +31,7 @@
 
 struct text {
     const char *name;
-    const char *bytes;
-    size_t count;
+    struct mapped_file mapped;
 };
 
 struct tokenize {
@@ -168,31 +164,12 @@ static enum status decode(const struct tokenize *tokenize)
 
 /* ---- the texts ---- */
 
-static enum status map_text(struct text *text)
-{
-    struct stat about;
-    int fd = open(text->name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
-        const char *why = fd < 0 ? strerror(errno) : "it is no regular file";
-        if (fd >= 0) close(fd);
-        return FAIL(STATUS_DATA, "%s: cannot be read as text: %s", text->name, why);
-    }
-    text->count = (size_t)about.st_size;
-    void *map = text->count == 0 ? NULL : mmap(NULL, text->count, PROT_READ, MAP_PRIVATE, fd, 0);
-    close(fd);
-    if (map == MAP_FAILED)
-        return FAIL(STATUS_SYSTEM, "%s: cannot be mapped (%zu bytes): %s", text->name, text->count,
-            strerror(errno));
-    if (map != NULL) madvise(map, text->count, MADV_SEQUENTIAL);
-    text->bytes = map;
-    return STATUS_OK;
-}
-
 static enum status map_texts(struct tokenize *tokenize)
 {
     for (int i = 0; i < tokenize->text_count; i++) {
-        TRY(map_text(&tokenize->texts[i]));
-        tokenize->total_bytes += tokenize->texts[i].count;
+        struct text *text = &tokenize->texts[i];
+        TRY(mapped_file_open(&text->mapped, text->name, "text"));
+        tokenize->total_bytes += text->mapped.bytes;
     }
     return STATUS_OK;
 }
@@ -210,15 +187,15 @@ struct piece {
 static bool take_piece(struct piece *piece, struct tokenize *tokenize)
 {
     if (tokenize->status != STATUS_OK || tokenize->text == tokenize->text_count) return false;
-    const struct text *text = &tokenize->texts[tokenize->text];
-    size_t left = text->count - tokenize->at;
+    const struct mapped_file *mapped = &tokenize->texts[tokenize->text].mapped;
+    const char *bytes = (const char *)mapped->data + tokenize->at;
+    size_t left = mapped->bytes - tokenize->at;
     *piece = (struct piece){.number = tokenize->pieces++,
-        .bytes = text->bytes + tokenize->at,
-        .count = left <= PIECE_BYTES ? left
-                                     : tokenizer_cut(text->bytes + tokenize->at, left, PIECE_BYTES),
+        .bytes = bytes,
+        .count = left <= PIECE_BYTES ? left : tokenizer_cut(bytes, left, PIECE_BYTES),
         .begins = tokenize->at == 0};
     tokenize->at += piece->count;
-    if (tokenize->at == text->count) {
+    if (tokenize->at == mapped->bytes) {
         tokenize->text++;
         tokenize->at = 0;
     }
@@ -338,9 +315,7 @@ static enum status encode(struct tokenize *tokenize)
 
 static void release(struct tokenize *tokenize)
 {
-    for (int i = 0; i < tokenize->text_count; i++)
-        if (tokenize->texts[i].bytes != NULL)
-            munmap((void *)(uintptr_t)tokenize->texts[i].bytes, tokenize->texts[i].count);
+    for (int i = 0; i < tokenize->text_count; i++) mapped_file_close(&tokenize->texts[i].mapped);
     free(tokenize->texts);
     tokens_writer_close(tokenize->writer);
     tokenizer_close(tokenize->tokenizer);

@@ -3,15 +3,13 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "model/mapped_file.h"
 
 #define LENGTH_BYTES    8
 #define MOST_HEADER     ((uint64_t)100 << 20) /* the format's own limit */
@@ -28,8 +26,7 @@ static const struct {
 
 struct safetensors {
     char *path;
-    void *map;
-    size_t map_bytes;
+    struct mapped_file mapped;
     const unsigned char *data;
     size_t data_bytes;
     cJSON *header; /* owns the names */
@@ -107,36 +104,21 @@ static enum status read_tensor(
 
 /* ---- a file ---- */
 
-static enum status map_file(struct safetensors *file)
-{
-    struct stat about;
-    int fd = open(file->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
-        const char *why = fd < 0 ? strerror(errno) : "it is no regular file";
-        if (fd >= 0) close(fd);
-        return FAIL(STATUS_DATA, "%s: cannot be read: %s", file->path, why);
-    }
-    file->map_bytes = (size_t)about.st_size;
-    if (file->map_bytes > 0) file->map = mmap(NULL, file->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    close(fd);
-    if (file->map_bytes >= LENGTH_BYTES && file->map != MAP_FAILED) return STATUS_OK;
-    if (file->map == MAP_FAILED) file->map = NULL;
-    return FAIL(STATUS_DATA, "%s: %zu bytes, expected a safetensors file of at least %d", file->path,
-        file->map_bytes, LENGTH_BYTES);
-}
-
 static enum status parse_header(struct safetensors *file)
 {
     uint64_t length;
-    memcpy(&length, file->map, sizeof length);
-    if (length > MOST_HEADER || length > file->map_bytes - LENGTH_BYTES)
+    if (file->mapped.bytes < LENGTH_BYTES)
+        return FAIL(STATUS_DATA, "%s: %zu bytes, expected a safetensors file of at least %d",
+            file->path, file->mapped.bytes, LENGTH_BYTES);
+    memcpy(&length, file->mapped.data, sizeof length);
+    if (length > MOST_HEADER || length > file->mapped.bytes - LENGTH_BYTES)
         return FAIL(STATUS_DATA,
             "%s: its header would have %" PRIu64 " bytes, expected at most %zu: no safetensors file, or "
             "cut short",
-            file->path, length, file->map_bytes - LENGTH_BYTES);
-    file->data = (const unsigned char *)file->map + LENGTH_BYTES + length;
-    file->data_bytes = file->map_bytes - LENGTH_BYTES - (size_t)length;
-    file->header = cJSON_ParseWithLength((const char *)file->map + LENGTH_BYTES, (size_t)length);
+            file->path, length, file->mapped.bytes - LENGTH_BYTES);
+    file->data = file->mapped.data + LENGTH_BYTES + length;
+    file->data_bytes = file->mapped.bytes - LENGTH_BYTES - (size_t)length;
+    file->header = cJSON_ParseWithLength((const char *)file->mapped.data + LENGTH_BYTES, (size_t)length);
     if (cJSON_IsObject(file->header)) return STATUS_OK;
     return FAIL(STATUS_DATA, "%s: its header is no JSON object: no safetensors file", file->path);
 }
@@ -163,7 +145,7 @@ enum status safetensors_open(struct safetensors **out, const char *path)
     enum status status = STATUS_OK;
     file->path = strdup(path);
     if (file->path == NULL) status = FAIL(STATUS_SYSTEM, "%s: no memory to read it", path);
-    if (status == STATUS_OK) status = map_file(file);
+    if (status == STATUS_OK) status = mapped_file_open(&file->mapped, path, "safetensors");
     if (status == STATUS_OK) status = parse_header(file);
     if (status == STATUS_OK) status = read_tensors(file);
     if (status == STATUS_OK) *out = file;
@@ -175,7 +157,7 @@ void safetensors_close(struct safetensors *file)
 {
     if (file == NULL) return;
     cJSON_Delete(file->header);
-    if (file->map != NULL) munmap(file->map, file->map_bytes);
+    mapped_file_close(&file->mapped);
     free(file->tensor);
     free(file->path);
     free(file);

@@ -1,13 +1,8 @@
 /* token_file: see token_file.h. */
 #include "model/token_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
     "shards are little-endian and are read where they are mapped");
@@ -20,44 +15,12 @@ static bool ends_in_bin(const char *name)
     return length >= 4 && strcmp(name + length - 4, ".bin") == 0;
 }
 
-/* Maps the whole file. A file that someone cuts short while it is mapped would end us with SIGBUS:
- * shards are not edited. */
-static enum status map_file(struct token_file *file)
-{
-    int fd = open(file->name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return FAIL(STATUS_DATA,
-            "%s: cannot be opened: %s; expected a readable file of tokens or text", file->name,
-            strerror(errno));
-    enum status status = STATUS_OK;
-    struct stat about;
-    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
-        status = FAIL(STATUS_DATA,
-            "%s: found %s, expected a regular file; to read all files of a directory give \"%s/*\"",
-            file->name, S_ISDIR(about.st_mode) ? "a directory" : "a device or pipe", file->name);
-    } else if (about.st_size == 0) {
-        status = FAIL(STATUS_DATA,
-            "%s: found 0 tokens (the file is empty), expected at least 1: leave it out",
-            file->name);
-    } else {
-        file->map_bytes = (size_t)about.st_size;
-        file->map = mmap(NULL, file->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (file->map == MAP_FAILED) {
-            file->map = NULL;
-            status = FAIL(STATUS_DATA, "%s: cannot be mapped (%zu bytes): %s", file->name,
-                file->map_bytes, strerror(errno));
-        }
-    }
-    close(fd);
-    return status;
-}
-
 /* The shard format of a file that is one: by its magic number, or, where the name promises a shard,
  * it must have one. */
 static enum status find_format(struct token_file *file)
 {
     uint32_t magic = 0;
-    if (file->map_bytes >= sizeof magic) memcpy(&magic, file->map, sizeof magic);
+    if (file->mapped.bytes >= sizeof magic) memcpy(&magic, file->mapped.data, sizeof magic);
     for (size_t i = 0; i < sizeof shard_formats / sizeof *shard_formats; i++)
         if (magic == shard_formats[i].magic) file->format = &shard_formats[i];
     if (file->format == NULL && !ends_in_bin(file->name)) file->format = &text_format;
@@ -72,12 +35,12 @@ static enum status find_format(struct token_file *file)
 static enum status read_header(struct token_file *file)
 {
     const struct shard_format *format = file->format;
-    if (file->map_bytes < SHARD_HEADER_BYTES)
+    if (file->mapped.bytes < SHARD_HEADER_BYTES)
         return FAIL(STATUS_DATA,
             "%s: header has %zu bytes, expected %d: the file was cut short, make it again",
-            file->name, file->map_bytes, SHARD_HEADER_BYTES);
+            file->name, file->mapped.bytes, SHARD_HEADER_BYTES);
     uint32_t header[3];
-    memcpy(header, file->map, sizeof header);
+    memcpy(header, file->mapped.data, sizeof header);
     if (header[1] != format->version)
         return FAIL(STATUS_DATA,
             "%s: header[1] (version) is %u, expected %u for magic %u: make the shard again",
@@ -87,13 +50,13 @@ static enum status read_header(struct token_file *file)
             "%s: header[2] (ntok) is 0 tokens, expected at least 1: leave the file out",
             file->name);
     size_t promised = (size_t)header[2] * (size_t)format->width;
-    size_t found = file->map_bytes - SHARD_HEADER_BYTES;
+    size_t found = file->mapped.bytes - SHARD_HEADER_BYTES;
     if (found != promised)
         return FAIL(STATUS_DATA,
             "%s: header[2] (ntok) says %u tokens, which are %zu bytes after the header; found %zu "
             "bytes, %zu tokens: the file was cut short or written over, make it again",
             file->name, header[2], promised, found, found / (size_t)format->width);
-    file->tokens = (const unsigned char *)file->map + SHARD_HEADER_BYTES;
+    file->tokens = file->mapped.data + SHARD_HEADER_BYTES;
     file->count = header[2];
     return STATUS_OK;
 }
@@ -144,20 +107,24 @@ enum status token_file_open(struct token_file *file, const char *name, int vocab
 {
     *file = (struct token_file){.name = strdup(name)};
     if (file->name == NULL) return FAIL(STATUS_SYSTEM, "%s: no memory for its name", name);
-    TRY(map_file(file));
+    TRY(mapped_file_open(&file->mapped, name,
+        "tokens or text; give \"DIRECTORY/*\" to read all files of a directory"));
+    if (file->mapped.bytes == 0)
+        return FAIL(STATUS_DATA,
+            "%s: found 0 tokens (the file is empty), expected at least 1: leave it out", name);
     TRY(find_format(file));
     if (file->format != &text_format) {
         TRY(read_header(file));
     } else {
-        file->tokens = file->map;
-        file->count = file->map_bytes;
+        file->tokens = file->mapped.data;
+        file->count = file->mapped.bytes;
     }
     return check_ids(file, vocab);
 }
 
 void token_file_close(struct token_file *file)
 {
-    if (file->map != NULL) munmap(file->map, file->map_bytes);
+    mapped_file_close(&file->mapped);
     free(file->name);
     *file = (struct token_file){0};
 }

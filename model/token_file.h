@@ -6,15 +6,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/mapped_file.h"
 #include "model/tokens_format.h"
 #include "verbs/status.h"
 
 struct token_file {
     char *name;
-    void *map;
-    size_t map_bytes;
+    struct mapped_file mapped;
     const struct shard_format *format;
-    const unsigned char *tokens; /* in map; aligned to the width */
+    const unsigned char *tokens; /* in mapped; aligned to the width */
     size_t count;
 };
 

@@ -5,22 +5,17 @@
  *               Vp ≥ V rows, of which those from V on are padding
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "model/mapped_file.h"
 #include "model/weights_kind.h"
 
 enum { HEADER_WORDS = 256, HEADER_BYTES = HEADER_WORDS * 4 };
 enum { MAGIC = 20240326, VERSION_FLOAT32 = 3, VERSION_BFLOAT16 = 5, PADDED_TO = 128 };
 
 struct llmc {
-    const unsigned char *map; /* read */
-    size_t map_bytes;
+    struct mapped_file mapped; /* read */
     FILE *file; /* written */
     size_t padded_vocab;
     size_t begin[KIND_COUNT + 1]; /* of each kind, in elements; then of the end */
@@ -56,32 +51,11 @@ static size_t element_of(const struct param *param, const struct llmc *llmc)
 
 /* ---- reading ---- */
 
-static enum status map_file(struct llmc *llmc, const struct weights *weights)
-{
-    struct stat about = {0};
-    int fd = open(weights->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &about) != 0) {
-        const char *why = strerror(errno);
-        if (fd >= 0) close(fd);
-        return FAIL(STATUS_DATA, "%s: cannot be read: %s", weights->path, why);
-    }
-    llmc->map_bytes = (size_t)about.st_size;
-    void *map = llmc->map_bytes < HEADER_BYTES
-                    ? MAP_FAILED
-                    : mmap(NULL, llmc->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    close(fd);
-    if (map == MAP_FAILED)
-        return FAIL(STATUS_DATA, "%s: %zu bytes, expected llm.c's model file of at least %d", weights->path,
-            llmc->map_bytes, HEADER_BYTES);
-    llmc->map = map;
-    return STATUS_OK;
-}
-
 static enum status read_header(struct llmc *llmc, struct weights *weights)
 {
     static const char *const names[] = {"maxT", "V", "L", "NH", "C", "Vp"};
     int32_t header[8];
-    memcpy(header, llmc->map, sizeof header);
+    memcpy(header, llmc->mapped.data, sizeof header);
     if (header[0] != MAGIC)
         return FAIL(STATUS_DATA, "%s: header[0] (magic) is %d, expected %d: no model file of llm.c",
             weights->path, header[0], MAGIC);
@@ -110,10 +84,13 @@ static enum status llmc_open(struct weights *weights)
     struct llmc *llmc = calloc(1, sizeof *llmc);
     weights->state = llmc;
     if (llmc == NULL) return FAIL(STATUS_SYSTEM, "%s: no memory for its record", weights->path);
-    TRY(map_file(llmc, weights));
+    TRY(mapped_file_open(&llmc->mapped, weights->path, "llm.c's model"));
+    if (llmc->mapped.bytes < HEADER_BYTES)
+        return FAIL(STATUS_DATA, "%s: %zu bytes, expected llm.c's model file of at least %d",
+            weights->path, llmc->mapped.bytes, HEADER_BYTES);
     TRY(read_header(llmc, weights));
     TRY(place(llmc, weights));
-    size_t found = llmc->map_bytes - HEADER_BYTES,
+    size_t found = llmc->mapped.bytes - HEADER_BYTES,
            expected = llmc->begin[KIND_COUNT] * dtype_bytes(weights->dtype);
     if (found == expected) return STATUS_OK;
     return FAIL(STATUS_DATA,
@@ -126,7 +103,7 @@ static enum status llmc_read(float *values, const struct param *param, struct we
 {
     const struct llmc *llmc = weights->state;
     const unsigned char *from =
-        llmc->map + HEADER_BYTES + element_of(param, llmc) * dtype_bytes(weights->dtype);
+        llmc->mapped.data + HEADER_BYTES + element_of(param, llmc) * dtype_bytes(weights->dtype);
     weights_widen(values, from, param->whole_rows * param->whole_cols, weights->dtype);
     return STATUS_OK;
 }
@@ -181,7 +158,7 @@ static void llmc_close(struct weights *weights)
 {
     struct llmc *llmc = weights->state;
     if (llmc == NULL) return;
-    if (llmc->map != NULL) munmap((void *)(uintptr_t)llmc->map, llmc->map_bytes);
+    mapped_file_close(&llmc->mapped);
     if (llmc->file != NULL) fclose(llmc->file);
     free(llmc);
 }

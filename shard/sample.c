@@ -6,35 +6,12 @@
  */
 #include "shard/trainer.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/draw.h"
+
 #define DOCUMENT_TOKEN 50256 /* of GPT-2: documents start with it */
-
-/* The next number of splitmix64 in [0, 1). source: Steele, Lea and Flood, "Fast splittable
- * pseudorandom number generators". */
-static double random_next(uint64_t *state)
-{
-    uint64_t x = *state += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return (double)((x ^ (x >> 31)) >> 11) * 0x1p-53;
-}
-
-/* Draws from softmax(logits / temperature). */
-static int32_t draw(const float *logits, int vocab, double temperature, double random)
-{
-    double largest = (double)logits[0], sum = 0.0;
-    for (int i = 1; i < vocab; i++) largest = fmax(largest, (double)logits[i]);
-    for (int i = 0; i < vocab; i++) sum += exp(((double)logits[i] - largest) / temperature);
-    double rest = random * sum;
-    for (int i = 0; i < vocab; i++) {
-        rest -= exp(((double)logits[i] - largest) / temperature);
-        if (rest < 0.0) return i;
-    }
-    return vocab - 1; /* rounding left a trace of the sum */
-}
 
 /* Returns the number of tokens, at least 1. */
 static int put_prompt(int32_t *tokens, const char *prompt, bool text, int vocab)
@@ -75,6 +52,7 @@ enum status trainer_sample(struct trainer *trainer)
         goto fail;
     }
     int prompt_count = put_prompt(tokens, prompt, text, vocab), count = prompt_count;
+    const struct draw_config draw = {config->temperature, 0, 1.0f};
     uint64_t state = config->seed;
     for (; count < prompt_count + config->sample_tokens; count++) {
         int t = count < config->seq ? count : config->seq;
@@ -82,7 +60,7 @@ enum status trainer_sample(struct trainer *trainer)
         TRY_GOTO(trainer_forward(&pass, trainer));
         if (trainer_has_head(trainer)) {
             TRY_GOTO(gpt2_logits(logits, 0, t - 1, trainer->model));
-            tokens[count] = draw(logits, vocab, (double)config->temperature, random_next(&state));
+            tokens[count] = draw_token(logits, NULL, vocab, &draw, &state);
         }
         TRY_GOTO(tell_token(&tokens[count], trainer));
     }

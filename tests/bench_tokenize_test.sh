@@ -31,7 +31,7 @@ refused "no file given" tokenize --tokenizer "$work/vocab.bpe" -o "$work/other"
 refused "no -o given" tokenize "$work/small" --tokenizer "$work/vocab.bpe"
 refused "--threads is \"0\"" tokenize "$work/small" --tokenizer "$work/vocab.bpe" -o "$work/other" --threads 0
 "$ringzero" tokenize "$work/none" --tokenizer "$work/vocab.bpe" -o "$work/other" 2>"$work/err"
-[ $? -eq 1 ] && grep -q "$work/none: cannot be read as text" "$work/err" || fail "a text that is not there: $(cat "$work/err")"
+[ $? -eq 1 ] && grep -q "$work/none: cannot be read: No such file or directory; expected a file of text" "$work/err" || fail "a text that is not there: $(cat "$work/err")"
 "$ringzero" tokenize "$work/small" --tokenizer "$work/text" -o "$work/other" 2>"$work/err"
 [ $? -eq 1 ] && grep -q "$work/text line 1: " "$work/err" || fail "a text as vocabulary: $(cat "$work/err")"
 (ulimit -f 1000; "$ringzero" tokenize "$work/text" --tokenizer "$work/vocab.bpe" -o "$work/full" 2>"$work/err")
