@@ -115,7 +115,7 @@ void history_start(struct train_history *history, const struct train_start *star
     history->start = *start;
     history->start.params = NULL;
     history->model = start->params->config;
-    history->elements = start->params->elements;
+    history->elements = start->params->whole_elements;
 }
 
 /* llm.c's: validation ("test") losses are tel, training losses trl. */

@@ -76,9 +76,9 @@ static void put_facts(FILE *page, const struct train_history *history)
     snprintf(text, sizeof text, "%s: %" PRIu64 " tokens to train on, %" PRIu64 " held out", config->data,
         start->train_tokens, start->validation_tokens);
     put_row(page, "data", text);
-    snprintf(text, sizeof text, "%d by %s on %s, %d sharing every tensor, stage %d, shard groups of %d",
-        start->nranks, start->transport, options->common.device, start->grid.tensor_count, config->stage,
-        start->shard_group);
+    snprintf(text, sizeof text, "%d by %s on %s, %d sharing every tensor, %d stages of a pipeline, ZeRO stage %d, shard groups of %d",
+        start->nranks, start->transport, options->common.device, start->grid.tensor_count, start->grid.pipeline_count,
+        config->stage, start->shard_group);
     put_row(page, "ranks", text);
     snprintf(text, sizeof text, "weights %s, gradients %s", dtype_name(config->dtype), dtype_name(config->gradient_dtype));
     put_row(page, "dtype", text);

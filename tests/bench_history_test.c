@@ -13,7 +13,7 @@
 
 static char page_path[] = "/tmp/ringzero_history_XXXXXX";
 static struct train_options options = {.model = "a<b>&\"c\"", .report = page_path, .common = {.device = "host"}};
-static struct params params;
+static struct params params = {.elements = 1000000, .whole_elements = 2000000}; /* of a part, and of the model */
 
 static struct train_history *opened(void)
 {
@@ -64,6 +64,7 @@ static void check_long_run(void)
     char *page = page_of(history);
     CHECK(strstr(page, "A point is the mean of 256 steps") != NULL);
     CHECK(strstr(page, "did not come to its end") != NULL); /* no ledger came */
+    CHECK(strstr(page, ": 2.00 million parameters") != NULL);
     CHECK(strstr(page, "a&lt;b&gt;&amp;&quot;c&quot;") != NULL && strstr(page, "a<b>") == NULL);
     free(page);
 }
