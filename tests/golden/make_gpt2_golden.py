@@ -45,14 +45,19 @@ def as_float32(values):
     return struct.unpack(f"<{len(values)}f", struct.pack(f"<{len(values)}f", *values))
 
 
-def parameters(random):
-    """(name, tensor) in the order of the file. Larger than a fresh model's, so that nothing is nearly linear."""
+def tensor_maker(random):
+    """Values larger than a fresh model's, so that nothing is nearly linear."""
 
     def tensor(name, shape, scale, offset=0.0):
-        count = math.prod(shape)
-        values = as_float32([offset + scale * random.centered() for _ in range(count)])
+        values = as_float32([offset + scale * random.centered() for _ in range(math.prod(shape))])
         return name, torch.tensor(values, dtype=torch.float64).reshape(shape).requires_grad_()
 
+    return tensor
+
+
+def parameters(random):
+    """(name, tensor) in the order of the file."""
+    tensor = tensor_maker(random)
     yield tensor("wte", (V, C), 0.8)
     yield tensor("wpe", (MAX_T, C), 0.5)
     for layer in range(L):
@@ -86,29 +91,36 @@ def gpt2(p, tokens):
     return functional.layer_norm(x, (C,), p["lnfw"], p["lnfb"], 1e-5) @ p["wte"].T
 
 
-def main():
-    random = Random(20240607)
-    p = dict(parameters(random))
-    tokens = torch.tensor([random.word() % V for _ in range(B * T)]).reshape(B, T)
-    targets = torch.tensor([-1 if i % 5 == 2 else random.word() % V for i in range(B * T)]).reshape(B, T)
+def write_golden(name, header, model, p, random):
+    """Draws tokens and targets, runs the model (p, tokens) -> logits forward and backward, and writes the file. header(valid): its first numbers;
+    V, B and T stand at 3, 7 and 8 of them."""
+    vocab, batch, t = (header(0)[i] for i in (3, 7, 8))
+    tokens = torch.tensor([random.word() % vocab for _ in range(batch * t)]).reshape(batch, t)
+    targets = torch.tensor([-1 if i % 5 == 2 else random.word() % vocab for i in range(batch * t)]).reshape(batch, t)
     valid = int((targets >= 0).sum())
 
-    logits = gpt2(p, tokens)
-    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, V), targets.reshape(-1), ignore_index=-1, reduction="sum")
+    logits = model(p, tokens)
+    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, vocab), targets.reshape(-1), ignore_index=-1, reduction="sum")
     (loss / valid).backward()
 
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpt2_golden.bin")
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
     with open(path, "wb") as file:
-        file.write(struct.pack("<10i", 0x325A5247, 1, MAX_T, V, L, NH, C, B, T, valid))
+        file.write(struct.pack(f"<{len(header(valid))}i", *header(valid)))
         for ids in (tokens, targets):
-            file.write(struct.pack(f"<{B * T}i", *ids.reshape(-1).tolist()))
+            file.write(struct.pack(f"<{batch * t}i", *ids.reshape(-1).tolist()))
         file.write(struct.pack("<d", loss.item()))
-        file.write(struct.pack(f"<{V}d", *logits[-1, -1].tolist()))
+        file.write(struct.pack(f"<{vocab}d", *logits[-1, -1].tolist()))
         for value in p.values():
             file.write(struct.pack(f"<{value.numel()}f", *value.reshape(-1).tolist()))
         for value in p.values():
             file.write(struct.pack(f"<{value.numel()}f", *value.grad.reshape(-1).tolist()))
     print(f"{path}: loss {loss.item() / valid:.6f} over {valid} targets, {os.path.getsize(path)} bytes")
+
+
+def main():
+    random = Random(20240607)
+    p = dict(parameters(random))
+    write_golden("gpt2_golden.bin", lambda valid: (0x325A5247, 1, MAX_T, V, L, NH, C, B, T, valid), gpt2, p, random)
 
 
 if __name__ == "__main__":

@@ -9,23 +9,17 @@ Pairs of heads share keys and values. The layout is that of make_gpt2_golden.py,
     parameters       wte, per layer ln1w qkvw attprojw ln2w fcw fcprojw, lnfw; fcw: gates, then values
 """
 import math
-import os
-import struct
 
 import torch
-from make_gpt2_golden import Random, as_float32
+from make_gpt2_golden import Random, tensor_maker, write_golden
 
 MAX_T, V, L, NH, KV, C, H, BASE, B, T = 14, 29, 2, 4, 2, 24, 40, 500, 3, 11
 D = C // NH
 
 
 def parameters(random):
-    """(name, tensor) in the order of the file. Larger than a fresh model's, so that nothing is nearly linear."""
-
-    def tensor(name, shape, scale, offset=0.0):
-        values = as_float32([offset + scale * random.centered() for _ in range(math.prod(shape))])
-        return name, torch.tensor(values, dtype=torch.float64).reshape(shape).requires_grad_()
-
+    """(name, tensor) in the order of the file."""
+    tensor = tensor_maker(random)
     yield tensor("wte", (V, C), 0.8)
     for layer in range(L):
         for name, shape, scale, offset in (
@@ -66,26 +60,7 @@ def llama(p, tokens):
 def main():
     random = Random(20240717)
     p = dict(parameters(random))
-    tokens = torch.tensor([random.word() % V for _ in range(B * T)]).reshape(B, T)
-    targets = torch.tensor([-1 if i % 5 == 2 else random.word() % V for i in range(B * T)]).reshape(B, T)
-    valid = int((targets >= 0).sum())
-
-    logits = llama(p, tokens)
-    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, V), targets.reshape(-1), ignore_index=-1, reduction="sum")
-    (loss / valid).backward()
-
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "llama_golden.bin")
-    with open(path, "wb") as file:
-        file.write(struct.pack("<13i", 0x325A5247, 2, MAX_T, V, L, NH, C, B, T, valid, KV, H, BASE))
-        for ids in (tokens, targets):
-            file.write(struct.pack(f"<{B * T}i", *ids.reshape(-1).tolist()))
-        file.write(struct.pack("<d", loss.item()))
-        file.write(struct.pack(f"<{V}d", *logits[-1, -1].tolist()))
-        for value in p.values():
-            file.write(struct.pack(f"<{value.numel()}f", *value.reshape(-1).tolist()))
-        for value in p.values():
-            file.write(struct.pack(f"<{value.numel()}f", *value.grad.reshape(-1).tolist()))
-    print(f"{path}: loss {loss.item() / valid:.6f} over {valid} targets, {os.path.getsize(path)} bytes")
+    write_golden("llama_golden.bin", lambda valid: (0x325A5247, 2, MAX_T, V, L, NH, C, B, T, valid, KV, H, BASE), llama, p, random)
 
 
 if __name__ == "__main__":
