@@ -76,8 +76,8 @@ static struct history_point join(const struct history_point *a, const struct his
 
 static void add_point(struct train_history *history, const struct history_point *step)
 {
-    struct history_point *last = &history->point[history->points - 1];
-    if (history->points > 0 && steps_of(last) < history->per_point) {
+    struct history_point *last = history->points > 0 ? &history->point[history->points - 1] : NULL;
+    if (last != NULL && steps_of(last) < history->per_point) {
         *last = join(last, step);
         return;
     }

@@ -137,7 +137,7 @@ DEVICE_FUNCTION const void *arrived(const flag_line *&lines, uint32_t &flag, int
     if (!await(counter.seen, edge.tail, counter.step + 1, kernel_patience(run, block, which))) return NULL;
     uint64_t index = counter.step & (edge.slot_count - 1);
     const struct fifo_record *record = &edge.records[index];
-    if (record->tag != run.tag || record->bytes != block.received_bytes || record->address != 0) {
+    if (record->tag != block.channel.tag || record->bytes != block.received_bytes || record->address != 0) {
         give_up(block, KERNEL_MISFIT, which, record->tag, record->bytes);
         return NULL;
     }
@@ -185,8 +185,8 @@ DEVICE_FUNCTION bool check_line(const flag_line *lines, uint32_t flag, int which
     struct kernel_patience patience(run, block, which);
     if (lines == NULL) return true;
     if (!line_take(tag, lines - 1, flag, patience)) return false;
-    if (tag != run.tag) give_up(block, KERNEL_MISFIT, which, tag, block.received_bytes);
-    return tag == run.tag;
+    if (tag != block.channel.tag) give_up(block, KERNEL_MISFIT, which, tag, block.received_bytes);
+    return tag == block.channel.tag;
 }
 
 /* All threads; false: this one has given up. */
@@ -199,7 +199,7 @@ DEVICE_FUNCTION bool work_on(const struct kernel_step &step, const struct kernel
     }
     const struct line_operands &lines = block.lines;
     if (threadIdx.x == 0) {
-        if (lines.slot != NULL) line_put(lines.slot - 1, run.tag, lines.slot_flag);
+        if (lines.slot != NULL) line_put(lines.slot - 1, block.channel.tag, lines.slot_flag);
         if (!check_line(lines.wire, lines.wire_flag, step.from, run, block)) return false;
         if (!check_line(lines.joined, lines.joined_flag, step.joins, run, block)) return false;
     }
@@ -233,7 +233,7 @@ DEVICE_FUNCTION void finish(const struct kernel_step &step, const struct kernel_
     struct fifo_record *record = &edge.records[counter.step & (edge.slot_count - 1)];
     counter.step++;
     record->bytes = block.sent_bytes;
-    record->tag = run.tag;
+    record->tag = block.channel.tag;
     record->address = 0;
     if (by_lines(edge, run)) counter.lines++;
     else st_release_sys(edge.tail, counter.step); /* pairs with fifo_ready(), await() */

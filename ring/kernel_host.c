@@ -107,6 +107,7 @@ static void lay_out_channel(struct cursor *cursor, uint32_t first_step, struct k
         .slices = cursor->slices,
         .slice_count = cursor->slice_count,
         .in_flight = cursor->operation->comm->config.slot_count / 2,
+        .tag = cursor->operation->tag,
         .step_count = (uint32_t)cursor->plan.steps,
         .first_step = first_step,
     };
@@ -129,7 +130,6 @@ static enum status launch(struct operation *operation)
     struct kernel_run run = {
         .control = control_of(comm),
         .reduction = operation->reduction,
-        .tag = operation->tag,
         .timeout_ns = (uint64_t)clock_ms_to_ns(2 * comm->config.timeout_ms), /* the host's own comes first, and says more */
         .channels = operation->cursor_count,
         .by_lines = operation->by_lines,

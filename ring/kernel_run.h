@@ -59,6 +59,7 @@ struct kernel_step {
 
 struct kernel_channel {
     struct kernel_edge edges[KERNEL_EDGES];
+    uint64_t tag; /* the operation's; here, since a number of 64 bits among a kernel's arguments may look like an address */
     uint64_t slices, slice_count, in_flight; /* as struct cursor's; in_flight: slices of a block at most */
     uint32_t step_count, first_step;         /* in the steps that follow the control block */
     uint32_t edge_count, zero;
@@ -92,7 +93,6 @@ static inline size_t kernel_flagged_bytes(size_t line_bytes)
 struct kernel_run {
     struct kernel_control *control;
     struct reduction reduction;
-    uint64_t tag;
     uint64_t timeout_ns;
     int channels;
     bool by_lines; /* over edges that have them; every chunk is one slice then */
