@@ -1,15 +1,17 @@
 /* checkpoint: a run on disk, whole or not at all.
  *
  *   DIR/step-00000200/manifest.json               rank 0: what the run is, which file has what
- *                     shard-00000-of-00002.bin    each rank of the first shard group: what it owns,
- *                                                 without padding, in float32
+ *                     shard-00000-of-00002.bin    each rank of the first shard group of each part of
+ *                                                 the model: what it owns, without padding, in
+ *                                                 float32
  *                     shard-00001-of-00002.bin
  *   DIR/step-00000100/…                           the one before
  *
  * Invariants: a directory named step-… is complete, since it gets this name last (written as
  * tmp-step-…, every file and the directory synchronized, then renamed); whatever goes wrong on any
  * rank, the one before stays. The newest two are kept. A run resumed with the same settings
- * continues with the same bits; any number of ranks and any stage can resume.
+ * continues with the same bits; any number of ranks, any stage and any split can resume: parts of
+ * other cuts are put together element by element.
  *
  * Programs that write checkpoints ignore SIGXFSZ, so that a file-size limit is an error of write()
  * and not a death.

@@ -123,22 +123,96 @@ static enum status read_part(const struct stage_part *part, size_t begin, size_t
     return STATUS_OK;
 }
 
+/* Elements that follow each other in a file's range and in what is kept here. */
+struct overlap {
+    size_t file_begin, begin; /* from the unit's begin: of the file's part, of the part here */
+    size_t count;
+};
+
+/* Two walks, each ahead by the run that it has told last. */
+struct overlaps {
+    struct params_walk file_walk, walk;
+    struct params_run file_run, run;
+    bool more;
+};
+
+static struct overlaps overlaps_of(const struct params *file, const struct manifest_range *range,
+    const struct params *params, const struct stage_part *part)
+{
+    struct overlaps overlaps = {
+        .file_walk = params_walk(file, range->unit, range->begin, range->begin + range->count),
+        .walk = params_walk(params, range->unit, part->begin, part->begin + part->count)};
+    overlaps.more = params_next_run(&overlaps.file_run, &overlaps.file_walk) &&
+                    params_next_run(&overlaps.run, &overlaps.walk);
+    return overlaps;
+}
+
+/* Drops the first `count` elements of a run, and takes the next where none is left. */
+static bool run_advance(struct params_run *run, size_t count, struct params_walk *walk)
+{
+    run->begin += count;
+    run->whole_begin += count;
+    run->count -= count;
+    return run->count > 0 || params_next_run(run, walk);
+}
+
+/* The next stretch of elements that both walks have, as long as it can be; false after the last. */
+static bool next_overlap(struct overlap *overlap, struct overlaps *all)
+{
+    struct params_run *a = &all->file_run, *b = &all->run;
+    *overlap = (struct overlap){0};
+    while (all->more) {
+        size_t skip_a = a->whole_begin < b->whole_begin ? b->whole_begin - a->whole_begin : 0;
+        size_t skip_b = b->whole_begin < a->whole_begin ? a->whole_begin - b->whole_begin : 0;
+        if (skip_a > 0 || skip_b > 0) {
+            if (skip_a > a->count) skip_a = a->count;
+            if (skip_b > b->count) skip_b = b->count;
+            all->more = (skip_a == 0 || run_advance(a, skip_a, &all->file_walk)) &&
+                        (skip_b == 0 || run_advance(b, skip_b, &all->walk));
+            continue;
+        }
+        size_t count = a->count < b->count ? a->count : b->count;
+        bool follows = overlap->file_begin + overlap->count == a->begin &&
+                       overlap->begin + overlap->count == b->begin;
+        if (overlap->count > 0 && !follows) return true;
+        if (overlap->count == 0) *overlap = (struct overlap){a->begin, b->begin, 0};
+        overlap->count += count;
+        bool more_a = run_advance(a, count, &all->file_walk);
+        all->more = run_advance(b, count, &all->walk) && more_a;
+    }
+    return overlap->count > 0;
+}
+
 /* Reads what of one range is kept here; adds to *read_count. piece: PIECE_ELEMENTS on the host. */
-static enum status read_range(int fd, const struct manifest_range *range, const char *path,
-    float *piece, size_t *read_count, const struct stage *stage)
+static enum status read_range(int fd, const struct manifest_range *range, const struct params *file,
+    const char *path, float *piece, size_t *read_count, const struct stage *stage)
 {
     for (int state = 0; state < STAGE_STATE_COUNT; state++) {
         struct stage_part part = stage_part(stage, range->unit, (enum stage_state)state);
-        size_t begin = range->begin > part.begin ? range->begin : part.begin;
-        size_t range_end = range->begin + range->count, part_end = part.begin + part.count;
-        size_t end = range_end < part_end ? range_end : part_end;
-        if (begin >= end) continue;
-        uint64_t element = (uint64_t)state * range->count + (begin - range->begin);
-        TRY(read_part(
-            &part, begin, end, fd, range->offset + element * sizeof(float), path, piece, stage));
-        *read_count += end - begin;
+        struct overlaps overlaps = overlaps_of(file, range, stage->config.params, &part);
+        for (struct overlap overlap; next_overlap(&overlap, &overlaps);) {
+            uint64_t element = (uint64_t)state * range->count + (overlap.file_begin - range->begin);
+            TRY(read_part(&part, overlap.begin, overlap.begin + overlap.count, fd,
+                range->offset + element * sizeof(float), path, piece, stage));
+            *read_count += overlap.count;
+        }
     }
     return STATUS_OK;
+}
+
+static enum status read_ranges(int fd, const struct manifest_shard *shard, const char *path,
+    size_t *read_count, const struct stage *stage)
+{
+    struct params file; /* what the ranges are counted in */
+    TRY(params_make_part(&file, &stage->config.params->config, &shard->part));
+    float *piece = malloc(READ_BYTES);
+    enum status status =
+        piece != NULL ? STATUS_OK : FAIL(STATUS_SYSTEM, "%s: no memory to read it", path);
+    for (int i = 0; i < shard->range_count && status == STATUS_OK; i++)
+        status = read_range(fd, &shard->range[i], &file, path, piece, read_count, stage);
+    free(piece);
+    params_free(&file);
+    return status;
 }
 
 static enum status read_shard(const struct checkpoint *checkpoint,
@@ -148,12 +222,7 @@ static enum status read_shard(const struct checkpoint *checkpoint,
     TRY(path_join(path, checkpoint->directory, shard->name));
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return FAIL(STATUS_DATA, "%s: cannot be opened: %s", path, strerror(errno));
-    float *piece = malloc(READ_BYTES);
-    enum status status =
-        piece != NULL ? STATUS_OK : FAIL(STATUS_SYSTEM, "%s: no memory to read it", path);
-    for (int i = 0; i < shard->range_count && status == STATUS_OK; i++)
-        status = read_range(fd, &shard->range[i], path, piece, read_count, stage);
-    free(piece);
+    enum status status = read_ranges(fd, shard, path, read_count, stage);
     close(fd);
     return status;
 }

@@ -15,16 +15,57 @@
 #define MANIFEST_MOST    ((long)1 << 30) /* bytes: beyond this it is no manifest */
 #define NUMBER_MOST      0x1p53          /* a JSON number is a double */
 
-int manifest_plan(
-    struct manifest_range *range, uint64_t *bytes, const struct layout *layout, int rank)
+#define PART_MOST 65536 /* ranks that share a tensor, stages of a pipeline */
+
+/* ---- which file has what ---- */
+
+int manifest_file_count(const struct grid *grid)
+{
+    return grid->pipeline_count * grid->shard_group * grid->tensor_count;
+}
+
+int manifest_file_rank(int file, const struct grid *grid)
+{
+    int group = file / grid->tensor_count; /* pipeline · G + data */
+    return grid_rank(
+        grid, group / grid->shard_group, group % grid->shard_group, file % grid->tensor_count);
+}
+
+int manifest_file_of(const struct grid *grid)
+{
+    if (grid->data >= grid->shard_group) return -1;
+    return (grid->pipeline * grid->shard_group + grid->data) * grid->tensor_count + grid->tensor;
+}
+
+/* Appends elements [begin, end) of a unit: to the last range, where they follow it. */
+static int append_range(struct manifest_range *range, int count, int unit, size_t begin, size_t end)
+{
+    if (begin >= end) return count;
+    struct manifest_range *last = &range[count - 1];
+    if (count == 0 || last->unit != unit || last->begin + last->count != begin)
+        range[count++] =
+            (struct manifest_range){.unit = unit, .begin = begin, .count = end - begin};
+    else last->count += end - begin;
+    return count;
+}
+
+int manifest_plan(struct manifest_range *range, uint64_t *bytes, const struct params *params,
+    const struct layout *layout, int rank)
 {
     int count = 0;
+    for (int i = 0; i < params->param_count; i++) {
+        const struct param *param = &params->param[i];
+        struct layout_range owned = layout_owned(layout, param->unit, rank);
+        size_t begin = param->offset, end = begin + param->rows * param->cols;
+        if (!params_stands_for(params, param)) continue;
+        if (begin < owned.begin) begin = owned.begin;
+        if (end > owned.begin + owned.count) end = owned.begin + owned.count;
+        count = append_range(range, count, param->unit, begin, end);
+    }
     *bytes = 0;
-    for (int u = 0; u < layout->unit_count; u++) {
-        struct layout_range owned = layout_owned(layout, u, rank);
-        if (owned.count == 0) continue;
-        range[count++] = (struct manifest_range){u, owned.begin, owned.count, *bytes};
-        *bytes += (uint64_t)owned.count * sizeof(float) * STAGE_STATE_COUNT;
+    for (int i = 0; i < count; i++) {
+        range[i].offset = *bytes;
+        *bytes += (uint64_t)range[i].count * sizeof(float) * STAGE_STATE_COUNT;
     }
     return count;
 }
@@ -54,46 +95,74 @@ static void describe_scale(cJSON *root, const struct trainer *trainer)
     cJSON_AddNumberToObject(scale, "good_steps", (double)trainer->scale.good_steps);
 }
 
-static void describe_shard(cJSON *shards, uint64_t bytes, uint32_t crc, int rank,
-    const struct trainer *trainer, struct manifest_range *ranges)
+static cJSON *describe_ranges(const struct manifest_range *ranges, int count)
 {
-    char name[CHECKPOINT_NAME_BYTES];
-    uint64_t planned_bytes;
-    int count = manifest_plan(ranges, &planned_bytes, &trainer->layout, rank);
-    cJSON *shard = cJSON_CreateObject();
-    shard_name(name, rank, trainer->layout.nranks);
-    cJSON_AddStringToObject(shard, "file", name);
-    cJSON_AddNumberToObject(shard, "bytes", (double)bytes);
-    cJSON_AddNumberToObject(shard, "crc32", crc);
-    cJSON *list = cJSON_AddArrayToObject(shard, "ranges");
+    cJSON *list = cJSON_CreateArray();
     for (int i = 0; i < count; i++) {
         const double numbers[4] = {ranges[i].unit, (double)ranges[i].begin, (double)ranges[i].count,
             (double)ranges[i].offset};
         cJSON_AddItemToArray(list, cJSON_CreateDoubleArray(numbers, 4));
     }
-    cJSON_AddItemToArray(shards, shard);
+    return list;
 }
 
+/* One file, of whichever rank and part. errors: SYSTEM (memory). */
+static enum status describe_shard(
+    cJSON *shards, uint64_t bytes, uint32_t crc, int file, const struct trainer *trainer)
+{
+    const struct grid *own = &trainer->grid;
+    struct grid grid = grid_at(manifest_file_rank(file, own), grid_nranks(own), own->tensor_count,
+        own->pipeline_count, own->shard_group);
+    const struct params_part part = grid_part(&grid);
+    struct params params = {0};
+    struct layout layout = {0};
+    struct manifest_range *ranges = NULL;
+    char name[CHECKPOINT_NAME_BYTES];
+    uint64_t planned_bytes;
+    cJSON *shard = cJSON_CreateObject();
+    cJSON_AddItemToArray(shards, shard);
+    enum status status;
+    TRY_GOTO(params_make_part(&params, &trainer->config.model, &part));
+    TRY_GOTO(layout_make(&layout, &params, grid.shard_group));
+    ranges = calloc((size_t)(params.unit_count + params.param_count), sizeof *ranges);
+    if (ranges == NULL) {
+        status = FAIL(STATUS_SYSTEM, "no memory for the ranges of a checkpoint's file");
+        goto fail;
+    }
+    int count = manifest_plan(ranges, &planned_bytes, &params, &layout, grid.data);
+    shard_name(name, file, manifest_file_count(own));
+    cJSON_AddStringToObject(shard, "file", name);
+    cJSON_AddNumberToObject(shard, "bytes", (double)bytes);
+    cJSON_AddNumberToObject(shard, "crc32", crc);
+    const int numbers[4] = {part.tensor_rank, part.tensor_count, part.stage, part.stage_count};
+    if (part.tensor_count * part.stage_count > 1)
+        cJSON_AddItemToObject(shard, "part", cJSON_CreateIntArray(numbers, 4));
+    cJSON_AddItemToObject(shard, "ranges", describe_ranges(ranges, count));
+fail:
+    free(ranges);
+    layout_free(&layout);
+    params_free(&params);
+    return status;
+}
+
+/* bytes, crc: of each file. NULL: no memory. */
 static char *describe(const uint64_t *bytes, const uint32_t *crc, const struct trainer *trainer)
 {
-    struct manifest_range *ranges = calloc((size_t)trainer->layout.unit_count, sizeof *ranges);
     cJSON *root = cJSON_CreateObject();
     char *text = NULL;
-    if (ranges != NULL && root != NULL) {
-        cJSON_AddStringToObject(root, "format", MANIFEST_FORMAT);
-        cJSON_AddNumberToObject(root, "version", MANIFEST_VERSION);
-        describe_settings(root, trainer);
-        cJSON_AddNumberToObject(root, "step", (double)trainer->step);
-        cJSON_AddNumberToObject(root, "adam_t", (double)trainer->adam_t);
-        cJSON_AddNumberToObject(root, "sequences", (double)trainer->sequences);
-        describe_scale(root, trainer);
-        cJSON *shards = cJSON_AddArrayToObject(root, "shards");
-        for (int r = 0; r < trainer->layout.nranks; r++)
-            describe_shard(shards, bytes[r], crc[r], r, trainer, ranges);
-        text = cJSON_PrintUnformatted(root);
-    }
+    cJSON_AddStringToObject(root, "format", MANIFEST_FORMAT);
+    cJSON_AddNumberToObject(root, "version", MANIFEST_VERSION);
+    describe_settings(root, trainer);
+    cJSON_AddNumberToObject(root, "step", (double)trainer->step);
+    cJSON_AddNumberToObject(root, "adam_t", (double)trainer->adam_t);
+    cJSON_AddNumberToObject(root, "sequences", (double)trainer->sequences);
+    describe_scale(root, trainer);
+    cJSON *shards = cJSON_AddArrayToObject(root, "shards");
+    enum status status = STATUS_OK;
+    for (int i = 0; i < manifest_file_count(&trainer->grid) && status == STATUS_OK; i++)
+        status = describe_shard(shards, bytes[i], crc[i], i, trainer);
+    if (status == STATUS_OK) text = cJSON_PrintUnformatted(root);
     cJSON_Delete(root);
-    free(ranges);
     return text;
 }
 
@@ -220,6 +289,21 @@ static enum status read_scale(struct manifest *manifest, const cJSON *root, cons
     return read_number(&manifest->scale_good_steps, object, "good_steps", 0, NUMBER_MOST, path);
 }
 
+/* Of the whole model where it is missing. */
+static enum status read_part(struct params_part *part, const cJSON *shard, const char *path)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(shard, "part");
+    uint64_t number[4] = {0, 1, 0, 1};
+    for (int i = 2; i >= 0 && list != NULL; i -= 2) { /* counts first: ranks are below them */
+        TRY(read_number(&number[i + 1], list, NULL, i + 1, PART_MOST, path));
+        if (number[i + 1] == 0)
+            return FAIL(STATUS_DATA, "%s: a part of 0 parts, expected at least 1", path);
+        TRY(read_number(&number[i], list, NULL, i, (double)number[i + 1] - 1, path));
+    }
+    *part = (struct params_part){(int)number[0], (int)number[1], (int)number[2], (int)number[3]};
+    return STATUS_OK;
+}
+
 static enum status read_ranges(
     struct manifest_shard *shard, const cJSON *list, const char *path, const struct params *params)
 {
@@ -242,8 +326,24 @@ static enum status read_ranges(
     return STATUS_OK;
 }
 
+static enum status read_shard(struct manifest_shard *shard, const cJSON *item, const char *path,
+    const struct gpt2_config *model)
+{
+    uint64_t crc;
+    TRY(read_number(&shard->bytes, item, "bytes", 0, NUMBER_MOST, path));
+    TRY(read_number(&crc, item, "crc32", 0, UINT32_MAX, path));
+    shard->crc = (uint32_t)crc;
+    TRY(read_part(&shard->part, item, path));
+    struct params params;
+    TRY(params_make_part(&params, model, &shard->part));
+    const cJSON *ranges = cJSON_GetObjectItemCaseSensitive(item, "ranges");
+    enum status status = read_ranges(shard, ranges, path, &params);
+    params_free(&params);
+    return status;
+}
+
 static enum status read_shards(
-    struct manifest *manifest, const cJSON *root, const char *path, const struct params *params)
+    struct manifest *manifest, const cJSON *root, const char *path, const struct trainer *trainer)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, "shards"), *item;
     manifest->shard = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *manifest->shard);
@@ -258,11 +358,7 @@ static enum status read_shards(
                 "%s: shards[%d].file is %s, expected the name of a file beside it", path,
                 manifest->shard_count - 1, name != NULL ? name : "missing");
         snprintf(shard->name, sizeof shard->name, "%s", name);
-        uint64_t crc;
-        TRY(read_number(&shard->bytes, item, "bytes", 0, NUMBER_MOST, path));
-        TRY(read_number(&crc, item, "crc32", 0, UINT32_MAX, path));
-        shard->crc = (uint32_t)crc;
-        TRY(read_ranges(shard, cJSON_GetObjectItemCaseSensitive(item, "ranges"), path, params));
+        TRY(read_shard(shard, item, path, &trainer->config.model));
     }
     return STATUS_OK;
 }
@@ -285,7 +381,7 @@ static enum status read_root(
     TRY(read_number(&manifest->adam_t, root, "adam_t", 0, NUMBER_MOST, path));
     TRY(read_number(&manifest->sequences, root, "sequences", 0, NUMBER_MOST, path));
     TRY(read_scale(manifest, root, path));
-    return read_shards(manifest, root, path, &trainer->params);
+    return read_shards(manifest, root, path, trainer);
 }
 
 enum status manifest_read(

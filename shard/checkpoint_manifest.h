@@ -5,6 +5,7 @@
  *    "step": 200, "adam_t": 200, "sequences": 3200,
  *    "loss_scale": {"value": 65536, "good_steps": 12},                         of float16 gradients only
  *    "shards": [{"file": "shard-00000-of-00002.bin", "bytes": 5071872, "crc32": 3735928559,
+ *                "part": [tensor rank, tensor count, stage, stage count],          of parts of a model only
  *                "ranges": [[unit, begin, count, offset], …]}, …]}
  *
  * dtypes are words ("bfloat16"). Settings that are missing are not compared, since the first
@@ -12,7 +13,12 @@
  * with its own.
  *
  * At `offset` bytes of the file stand count float32 weights, then count m, then count v
- * (little-endian) of elements begin … begin + count − 1 of the unit.
+ * (little-endian) of elements begin … begin + count − 1 of the unit, as the part has it (params.h).
+ * Of tensors that several parts hold, the one that stands for all writes them: every element of the
+ * model is in one file.
+ *
+ * Files are those of the first shard group of each part, in the order of its ranks: with G ranks in
+ * a group, M tensor ranks and P stages, file (pipeline · G + data) · M + tensor.
  */
 #ifndef SHARD_CHECKPOINT_MANIFEST_H
 #define SHARD_CHECKPOINT_MANIFEST_H
@@ -28,6 +34,7 @@ struct manifest_range {
 };
 
 struct manifest_shard {
+    struct params_part part;
     char name[CHECKPOINT_NAME_BYTES];
     uint64_t bytes;
     uint32_t crc;
@@ -43,10 +50,16 @@ struct manifest {
     struct manifest_shard *shard;
 };
 
-/* The ranges that rank r's file has, one per unit that it owns something of, and the file's bytes.
- * range: [unit_count]. */
-int manifest_plan(
-    struct manifest_range *range, uint64_t *bytes, const struct layout *layout, int rank);
+/* How many files there are; which rank of the job writes one; which one a rank writes: -1 where
+ * another shard group has the same. */
+int manifest_file_count(const struct grid *grid);
+int manifest_file_rank(int file, const struct grid *grid);
+int manifest_file_of(const struct grid *grid);
+
+/* The ranges that the file of rank r of a shard group has, and the file's bytes: what it owns, of
+ * tensors that its part stands for. range: [unit_count + param_count]. */
+int manifest_plan(struct manifest_range *range, uint64_t *bytes, const struct params *params,
+    const struct layout *layout, int rank);
 
 /* Writes manifest.json into directory and synchronizes it. bytes, crc: of each rank's file. errors:
  * SYSTEM. */

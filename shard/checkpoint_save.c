@@ -83,15 +83,30 @@ static enum status write_part(const struct writer *writer, const struct stage_pa
     return STATUS_OK;
 }
 
+static enum status write_range(
+    const struct writer *writer, const struct manifest_range *range, const struct trainer *trainer)
+{
+    const struct layout_range elements = {range->begin, range->count};
+    for (int state = 0; state < STAGE_STATE_COUNT; state++) {
+        struct stage_part part = stage_part(trainer->stage, range->unit, (enum stage_state)state);
+        TRY(write_part(writer, &part, elements, trainer->stage));
+    }
+    return STATUS_OK;
+}
+
 static enum status write_ranges(const struct writer *writer, const struct trainer *trainer)
 {
-    for (int u = 0; u < trainer->layout.unit_count; u++) {
-        struct layout_range owned = layout_owned(&trainer->layout, u, trainer->rank);
-        for (int state = 0; state < STAGE_STATE_COUNT && owned.count > 0; state++) {
-            struct stage_part part = stage_part(trainer->stage, u, (enum stage_state)state);
-            TRY(write_part(writer, &part, owned, trainer->stage));
-        }
-    }
+    const struct params *params = &trainer->params;
+    size_t most = (size_t)(params->unit_count + params->param_count);
+    struct manifest_range *ranges = calloc(most, sizeof *ranges);
+    if (ranges == NULL) return FAIL(STATUS_SYSTEM, "%s: no memory for its ranges", writer->path);
+    uint64_t bytes;
+    int count = manifest_plan(ranges, &bytes, params, &trainer->layout, trainer->grid.data);
+    enum status status = STATUS_OK;
+    for (int i = 0; i < count && status == STATUS_OK; i++)
+        status = write_range(writer, &ranges[i], trainer);
+    free(ranges);
+    TRY(status);
     bool kept = fflush(writer->file) == 0 && fsync(fileno(writer->file)) == 0;
     return kept ? STATUS_OK : fail_write(writer);
 }
@@ -101,8 +116,9 @@ static enum status write_shard(
 {
     char name[CHECKPOINT_NAME_BYTES], path[CHECKPOINT_PATH_BYTES];
     *written = (struct written){.crc = crc32_z(0, Z_NULL, 0)};
-    if (trainer->rank >= trainer->layout.nranks) return STATUS_OK; /* the first group has it all */
-    shard_name(name, trainer->rank, trainer->layout.nranks);
+    int file = manifest_file_of(&trainer->grid);
+    if (file < 0) return STATUS_OK; /* the first group has it all */
+    shard_name(name, file, manifest_file_count(&trainer->grid));
     TRY(path_join(path, directory, name));
     TRY(stage_settle(trainer->stage));
     struct writer writer = {path, fopen(path, "wxe"), NULL, written};
@@ -122,10 +138,11 @@ static enum status write_shard(
 static enum status check_visible(
     const char *directory, const struct written *written, const struct trainer *trainer)
 {
-    for (int r = 0; r < trainer->layout.nranks; r++) {
+    for (int i = 0; i < manifest_file_count(&trainer->grid); i++) {
         char name[CHECKPOINT_NAME_BYTES], path[CHECKPOINT_PATH_BYTES];
         struct stat about = {0};
-        shard_name(name, r, trainer->layout.nranks);
+        int r = manifest_file_rank(i, &trainer->grid);
+        shard_name(name, i, manifest_file_count(&trainer->grid));
         TRY(path_join(path, directory, name));
         if (stat(path, &about) == 0 && (uint64_t)about.st_size == written[r].bytes) continue;
         return FAIL(STATUS_SYSTEM,
@@ -152,15 +169,16 @@ static enum status put_in_place(const char *temporary, const char *directory)
 static enum status finish(const char *temporary, const char *directory,
     const struct written *written, const struct trainer *trainer)
 {
-    size_t n = (size_t)trainer->layout.nranks;
+    size_t n = (size_t)manifest_file_count(&trainer->grid);
     uint64_t *bytes = calloc(n, sizeof *bytes);
     uint32_t *crc = calloc(n, sizeof *crc);
     enum status status = STATUS_OK;
     if (bytes == NULL || crc == NULL)
         status = FAIL(STATUS_SYSTEM, "no memory for a checkpoint's list of %zu files", n);
-    for (size_t r = 0; r < n && status == STATUS_OK; r++) {
-        bytes[r] = written[r].bytes;
-        crc[r] = (uint32_t)written[r].crc;
+    for (size_t i = 0; i < n && status == STATUS_OK; i++) {
+        const struct written *of = &written[manifest_file_rank((int)i, &trainer->grid)];
+        bytes[i] = of->bytes;
+        crc[i] = (uint32_t)of->crc;
     }
     if (status == STATUS_OK) status = check_visible(temporary, written, trainer);
     if (status == STATUS_OK) status = manifest_write(temporary, bytes, crc, trainer);

@@ -7,18 +7,18 @@
 #include "shard/computing.h"
 #include "verbs/clock.h"
 
-struct tensor {
+struct tensor_group {
     struct tensor_config config;
     struct stream *ring;
     struct event *summed;
     struct computing computing;
 };
 
-enum status tensor_open(struct tensor **out, const struct tensor_config *config)
+enum status tensor_open(struct tensor_group **out, const struct tensor_config *config)
 {
     *out = NULL;
     if (config->grid->tensor_count == 1) return STATUS_OK;
-    struct tensor *tensor = calloc(1, sizeof *tensor);
+    struct tensor_group *tensor = calloc(1, sizeof *tensor);
     if (tensor == NULL) return FAIL(STATUS_SYSTEM, "no memory for a tensor group's record");
     enum status status;
     tensor->config = *config;
@@ -34,7 +34,7 @@ fail:
     return status;
 }
 
-void tensor_close(struct tensor *tensor)
+void tensor_close(struct tensor_group *tensor)
 {
     if (tensor == NULL) return;
     struct device *device = tensor->config.device;
@@ -44,18 +44,18 @@ void tensor_close(struct tensor *tensor)
     free(tensor);
 }
 
-struct stream *tensor_stream(const struct tensor *tensor)
+struct stream *tensor_stream(const struct tensor_group *tensor)
 {
     return tensor != NULL ? tensor->ring : NULL;
 }
 
-enum status tensor_synchronize(struct tensor *tensor)
+enum status tensor_synchronize(struct tensor_group *tensor)
 {
     if (tensor == NULL || tensor->ring == NULL) return STATUS_OK;
     return computing_synchronize(tensor->ring, &tensor->computing);
 }
 
-uint64_t tensor_wait_ns(const struct tensor *tensor)
+uint64_t tensor_wait_ns(const struct tensor_group *tensor)
 {
     return tensor != NULL ? tensor->computing.wait_ns : 0;
 }
@@ -63,7 +63,7 @@ uint64_t tensor_wait_ns(const struct tensor *tensor)
 /* ---- hooks ---- */
 
 static enum status queue(
-    struct span x, size_t count, enum dtype dtype, enum redop redop, struct tensor *tensor)
+    struct span x, size_t count, enum dtype dtype, enum redop redop, struct tensor_group *tensor)
 {
     const struct tensor_config *config = &tensor->config;
     TRY(computing_goes_first(tensor->ring, &tensor->computing));
@@ -73,7 +73,8 @@ static enum status queue(
     return computing_waits(tensor->summed, &tensor->computing);
 }
 
-static enum status combine(struct span x, size_t count, enum redop redop, struct tensor *tensor)
+static enum status combine(
+    struct span x, size_t count, enum redop redop, struct tensor_group *tensor)
 {
     enum dtype dtype = x.bytes == count * sizeof(float) ? DTYPE_FLOAT32 : tensor->config.dtype;
     assert(x.bytes == count * dtype_bytes(dtype));
@@ -95,7 +96,7 @@ static enum status max(void *context, struct span x, size_t count)
     return combine(x, count, REDOP_MAX, context);
 }
 
-void tensor_hooks(struct model_hooks *hooks, struct tensor *tensor)
+void tensor_hooks(struct model_hooks *hooks, struct tensor_group *tensor)
 {
     if (tensor == NULL) return;
     hooks->tensor = tensor;
@@ -133,5 +134,6 @@ double tensor_paper_bytes(const struct params *params, const struct gpt2_run *ru
     double m = grid->tensor_count, channels = params->config.channels;
     double blocks = (double)params_blocks(&params->part, params->config.layers).count;
     double elements = (run->recompute ? 12.0 : 8.0) * run->batch * run->t * channels;
-    return blocks * elements * (double)dtype_bytes(gpt2_activation_dtype(run, device)) * (m - 1.0) / m;
+    return blocks * elements * (double)dtype_bytes(gpt2_activation_dtype(run, device)) * (m - 1.0) /
+           m;
 }

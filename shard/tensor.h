@@ -24,25 +24,26 @@ struct tensor_config {
     struct device *device;
 };
 
-struct tensor;
+struct tensor_group;
 
 /* Where a grid has one tensor rank there is no group: *tensor is NULL, which the functions below
  * accept, and do nothing then. The grid outlives it. Sums are in the dtype of what is summed. close
  * waits for what is queued. errors: SYSTEM. Not collective. */
-MUST_CHECK enum status tensor_open(struct tensor **tensor, const struct tensor_config *config);
-void tensor_close(struct tensor *tensor);
+MUST_CHECK enum status tensor_open(
+    struct tensor_group **tensor, const struct tensor_config *config);
+void tensor_close(struct tensor_group *tensor);
 
 /* The ring's stream; NULL on the host where it is not shared. */
-struct stream *tensor_stream(const struct tensor *tensor);
+struct stream *tensor_stream(const struct tensor_group *tensor);
 
 /* Puts the group's hooks into the table: none where there is no group. */
-void tensor_hooks(struct model_hooks *hooks, struct tensor *tensor);
+void tensor_hooks(struct model_hooks *hooks, struct tensor_group *tensor);
 
 /* Waits for what is queued on the ring's stream. errors: those of the operations. */
-MUST_CHECK enum status tensor_synchronize(struct tensor *tensor);
+MUST_CHECK enum status tensor_synchronize(struct tensor_group *tensor);
 
 /* For how long the caller's thread was blocked: grows. */
-uint64_t tensor_wait_ns(const struct tensor *tensor);
+uint64_t tensor_wait_ns(const struct tensor_group *tensor);
 
 /* The bytes that the sums of one pass make this rank send; 0 with one tensor rank. Pure. device:
  * NULL: the host. */
@@ -51,8 +52,7 @@ uint64_t tensor_predict_sent(enum pass_kind pass, int batch, int t, const struct
 
 /* The paper's count of the same, of one training pass: 12·b·s·h elements a block with recomputation,
  * 8·b·s·h without, times (M−1)/M; embedding and head not counted. */
-double tensor_paper_bytes(
-    const struct params *params, const struct gpt2_run *run, const struct grid *grid,
-    struct device *device);
+double tensor_paper_bytes(const struct params *params, const struct gpt2_run *run,
+    const struct grid *grid, struct device *device);
 
 #endif

@@ -91,9 +91,6 @@ static enum status check_tensor(const struct train_config *config)
     int heads = gpt2_kv_heads(model), m = config->tensor;
     if (m < 1)
         return FAIL(STATUS_INVALID, "tensor is %d, expected at least 1 rank to hold a tensor", m);
-    if (m > 1 && (config->checkpoint_dir != NULL || config->resume_dir != NULL))
-        return FAIL(STATUS_INVALID,
-            "tensor is %d: checkpoints are of whole tensors, expected none, or tensor 1", m);
     if (heads % m != 0)
         return FAIL(STATUS_INVALID,
             "tensor is %d, heads%s are %d: expected a divisor of them, so that each rank has as many",

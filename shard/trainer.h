@@ -24,7 +24,7 @@ struct trainer {
     struct tokens *tokens;
     struct params params;
     struct layout layout; /* of a shard group */
-    struct tensor *tensor; /* NULL where no tensor is shared */
+    struct tensor_group *tensor; /* NULL where no tensor is shared */
     struct stage *stage;
     struct gpt2_run run;
     struct activation_config carries;

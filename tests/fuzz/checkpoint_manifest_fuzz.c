@@ -18,6 +18,7 @@ static const struct trainer *small_trainer(void)
     trainer.config.model = (struct gpt2_config){.max_t = 4, .vocab = 5, .layers = 1, .heads = 1, .channels = 4};
     trainer.nranks = RANKS;
     trainer.rank = 1; /* which warns of nothing */
+    trainer.grid = grid_at(1, RANKS, 1, 1, 0);
     if (params_make(&trainer.params, &trainer.config.model) != STATUS_OK ||
         layout_make(&trainer.layout, &trainer.params, RANKS) != STATUS_OK)
         abort();
