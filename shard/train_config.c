@@ -109,10 +109,6 @@ static enum status check_pipeline(const struct train_config *config)
         return FAIL(STATUS_INVALID,
             "pipeline is %d, expected 1 to %d stages: each has at least one of the blocks",
             config->pipeline, config->model.layers);
-    if (config->pipeline > 1 && (config->checkpoint_dir != NULL || config->resume_dir != NULL))
-        return FAIL(STATUS_INVALID,
-            "pipeline is %d: checkpoints are of whole models, expected none, or pipeline 1",
-            config->pipeline);
     return STATUS_OK;
 }
 

@@ -1,4 +1,4 @@
-/* Checkpoints of any split: tensor ranks times data ranks, any stage and shard group. Every element of the
+/* Checkpoints of any split: tensor ranks, pipeline stages, data ranks, any ZeRO stage and shard group. Every element of the
  * model is in one file; the gradient (as Adam's first moment after one step) is that of one rank; a run saved
  * under one split goes on under any other, and under its own with the bits of the uninterrupted run.
  * ctest: timeout=120
@@ -16,11 +16,24 @@
 static char tokens_path[256];
 
 struct split {
-    int tensor, data, stage, group; /* group 0: all data ranks */
+    int tensor, pipeline, data, stage, group; /* group 0: all data ranks */
 };
 static const struct split splits[] = {
-    {1, 1, 0, 0}, {2, 1, 0, 0}, {1, 2, 3, 0}, {2, 2, 3, 0}, {4, 1, 1, 0}, {4, 2, 2, 1}};
+    {1, 1, 1, 0, 0},
+    {2, 1, 1, 0, 0},
+    {1, 1, 2, 3, 0},
+    {2, 1, 2, 3, 0},
+    {4, 1, 2, 2, 1},
+    {1, 2, 1, 1, 0},
+    {2, 2, 1, 3, 0},
+    {2, 2, 2, 2, 0},
+};
 #define SPLITS ((int)(sizeof splits / sizeof *splits))
+
+static int ranks_of(const struct split *split)
+{
+    return split->tensor * split->pipeline * split->data;
+}
 
 /* 4 sequences a step; V = 101 is even nowhere; rows in blocks of 30. */
 static struct train_config config_of(const struct split *split)
@@ -30,6 +43,7 @@ static struct train_config config_of(const struct split *split)
         .max_t = 16, .vocab = 101, .layers = 2, .heads = 4, .channels = 32, .vocab_block = 30};
     config.steps = STEPS;
     config.tensor = split->tensor;
+    config.pipeline = split->pipeline;
     config.batch = 4 / split->data;
     config.stage = split->stage;
     config.shard_group = split->group;
@@ -149,7 +163,7 @@ static void test_gradients(void)
         config.checkpoint_dir = directory;
         config.steps = 1;
         config.clip = 0.0f;
-        run_good_job(&record, &config, splits[i].tensor * splits[i].data, "shm");
+        run_good_job(&record, &config, ranks_of(&splits[i]), "shm");
         snprintf(path, sizeof path, "%s/step-00000001", directory);
         struct state state = read_state(path, &config);
         if (i > 0) {
@@ -170,7 +184,7 @@ static void resume(const struct job_record *whole, int from, int to)
     snprintf(name, sizeof name, "stop-%d", from);
     fixture_file(directory, name);
     config.resume_dir = directory;
-    run_good_job(&record, &config, splits[to].tensor * splits[to].data, "shm");
+    run_good_job(&record, &config, ranks_of(&splits[to]), "shm");
     snprintf(what, sizeof what, "from split %d to %d", from, to);
     CHECK_MSG(record.rank[0].first_step == STOP, "%s", what);
     const struct rank_record *x = &whole[from].rank[0], *y = &record.rank[0];
@@ -190,12 +204,12 @@ static void test_any_to_any(void)
         char directory[256], name[32];
         struct job_record record;
         struct train_config config = config_of(&splits[i]);
-        run_good_job(&whole[i], &config, splits[i].tensor * splits[i].data, "shm");
+        run_good_job(&whole[i], &config, ranks_of(&splits[i]), "shm");
         snprintf(name, sizeof name, "stop-%d", i);
         fixture_file(directory, name);
         config.checkpoint_dir = directory;
         config.stop_at = STOP;
-        run_good_job(&record, &config, splits[i].tensor * splits[i].data, "shm");
+        run_good_job(&record, &config, ranks_of(&splits[i]), "shm");
     }
     for (int from = 0; from < SPLITS; from++)
         for (int to = 0; to < SPLITS; to++) resume(whole, from, to);
