@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Training on a device is training on the host: losses and norms of three steps are near in float32 (relative 1e-5), in every
-# stage, with two ranks, with accumulation, recomputation, an offloaded optimizer, a checkpoint resumed, a sample; and every
+# stage, with two ranks, with tensors that ranks share, with accumulation, recomputation, an offloaded optimizer, a checkpoint resumed, a sample; and every
 # ledger is as predicted. On the simulator, in its three orders of threads.
 # ctest: timeout=300 labels=plain
 set -u
@@ -48,6 +48,9 @@ both 1e-5 --stage 2 --sample 3 --no-overlap --checkpoint-activations partitioned
 both 1e-5 --stage 1 --ranks 2 --checkpoint-activations offload
 both 1e-2 --stage 2 --ranks 2 --dtype bfloat16 --offload optimizer
 both 1e-2 --stage 1 --ranks 2 --dtype float16 --gradient-dtype float32
+both 1e-5 --tensor 2 --ranks 2 --stage 1 --sample 3 --checkpoint-activations full
+both 1e-5 --tensor 2 --ranks 4 --stage 3 --checkpoint-activations partitioned
+both 1e-2 --tensor 2 --ranks 2 --dtype bfloat16 --sample 2
 llama="--model llama-nano --lr 6e-4 --heads 4 --kv-heads 2 --hidden 48"
 both 1e-5 $llama --stage 3 --ranks 2 --checkpoint-activations full --sample 3
 both 1e-2 $llama --stage 2 --ranks 2 --dtype bfloat16

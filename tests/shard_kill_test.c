@@ -1,6 +1,6 @@
 /* Case T9's kill: a rank dies by SIGKILL at one moment after another of a save: in the middle of a write, before and after each
  * fsync and the rename. Every time the other rank ends with an error, and a resumed run finds a whole checkpoint: the one before,
- * or the new one once it has its name. ctest: timeout=120 labels=plain
+ * or the new one once it has its name. And a rank of a combined run dies between two steps. ctest: timeout=120 labels=plain
  */
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -12,6 +12,7 @@ static struct {
     bool armed;
     int moment, kill_at;
     int writes;
+    uint64_t kill_step;
 } fault;
 
 static void reach_moment(void)
@@ -69,20 +70,29 @@ int fputs(const char *text, FILE *file)
 struct killed_job {
     struct train_config config;
     int victim, kill_at; /* -1: nobody */
-    struct rank_record rank[2];
+    uint64_t kill_step;  /* the victim dies in place of this step's report; 0: it does not */
+    struct rank_record rank[FIXTURE_RANKS];
     int moments; /* that the victim has reached: known when it was not killed */
 };
+
+static void step_or_die(void *context, const struct train_report *report)
+{
+    (void)context;
+    if (report->step == fault.kill_step) raise(SIGKILL);
+}
 
 static void rank_job(struct bootstrap *bootstrap, void *argument)
 {
     struct killed_job *job = argument;
     int rank = bootstrap_rank(bootstrap);
-    struct train_observer observer = {.context = &job->rank[rank], .start = fixture_start};
+    struct train_observer observer = {
+        .context = &job->rank[rank], .start = fixture_start, .step = step_or_die};
     struct ring_config ring = {.transport = "shm"};
     struct device *device = NULL;
     struct ring_comm *comm = NULL;
     fault.armed = rank == job->victim;
     fault.kill_at = job->kill_at;
+    if (rank == job->victim) fault.kill_step = job->kill_step;
     if (!CHECK_OK(device_open(&device, "host"))) return;
     if (CHECK_OK(ring_comm_open(&comm, &ring, bootstrap, device)))
         job->rank[rank].status = train(&job->config, &observer, comm, bootstrap, device);
@@ -152,6 +162,39 @@ static bool kill_at(const char *good, int victim, int moment, const struct train
     return true;
 }
 
+/* Tensor ranks times stages of a pipeline times data ranks: whoever dies in the middle, everybody else ends
+ * with an error, and what is left trains on from the checkpoint under another split. */
+static void test_combined(const struct train_config *base)
+{
+    char directory[256];
+    struct train_config config = *base;
+    fixture_file(directory, "combined");
+    config.checkpoint_dir = directory;
+    config.checkpoint_every = 2;
+    config.stop_at = 0;
+    config.stage = 3;
+    config.tensor = config.pipeline = 2;
+    config.accumulate = 2;
+    for (int victim = 0; victim < FIXTURE_RANKS; victim += 3) {
+        struct killed_job *job = new_job(&config, victim, -1);
+        job->kill_step = 3;
+        CHECK(ranks_as_processes(FIXTURE_RANKS, 20000, rank_job, job, victim) == 0);
+        for (int r = 0; r < FIXTURE_RANKS; r++)
+            CHECK_MSG(r == victim || job->rank[r].status != STATUS_OK,
+                "rank %d died, rank %d has not noticed", victim, r);
+        end_job(job);
+        struct train_config rest = config;
+        rest.resume_dir = directory;
+        rest.checkpoint_dir = NULL;
+        rest.checkpoint_every = 0;
+        rest.tensor = rest.pipeline = 1;
+        run_well(&rest, 2, "what is left");
+        char command[300];
+        snprintf(command, sizeof command, "rm -rf %s", directory);
+        CHECK(system(command) == 0);
+    }
+}
+
 int main(void)
 {
     char text[256], good[256];
@@ -171,6 +214,7 @@ int main(void)
             moments[victim]++;
     /* Two writes and an fsync each; rank 0 also writes and fsyncs the manifest, fsyncs both directories, and renames. */
     CHECK_MSG(moments[0] == 13 && moments[1] == 4, "%d and %d moments", moments[0], moments[1]);
+    test_combined(&config);
     fixture_remove();
     return test_result();
 }
