@@ -48,6 +48,21 @@ for stage in 0 1 2 3; do
     compare --ranks 4 --stage $stage --shard-group 2 --dtype bfloat16
     compare --ranks 3 --stage $stage --checkpoint-activations full --dtype bfloat16 --gradient-dtype float32
 done
+# ---- tensors that ranks share ----
+for stage in 0 3; do
+    compare --ranks 4 --tensor 2 --stage $stage --accumulate 2
+    compare --ranks 2 --tensor 2 --stage $stage --checkpoint-activations partitioned
+    two=$(predicted tensor_sum_sent) sums=$(planned tensor_sum_sent)
+    [ "$sums" -gt 0 ] && [ $((2 * sums)) -eq "$two" ] || fail "tensor sums: $sums planned, $two predicted in two steps"
+done
+says "M = 4 ranks share every tensor" "of blocks, by the paper's formula" -- plan --model gpt2-124m --ranks 8 --tensor 4
+# nano, 5 all-reduces a block, 2 of embedding and head, of 8·128·128 float32 over 2 ranks, and of 3 vectors of rows
+run plan --model nano --ranks 2 --tensor 2 --stage 0 --checkpoint-activations full --json "$work/plan"
+[ "$(planned tensor_sum_sent)" -eq $((22 * 8 * 128 * 128 * 4 + 3 * 8 * 128 * 4)) ] || fail "nano's tensor sums: $(planned tensor_sum_sent)"
+[ "$(planned tensor_paper_bytes)" -eq $((4 * 12 * 8 * 128 * 128 * 4 / 2)) ] || fail "nano's by the formula: $(planned tensor_paper_bytes)"
+refused "tensor is 2, heads are 25" plan --model gpt2-1558m --ranks 2 --tensor 2
+refused "expected their product to divide the 3 ranks" plan --ranks 3 --tensor 2
+
 compare --ranks 3 --stage 3 --gather broadcast --bucket-bytes 1K
 compare --ranks 2 --stage 2 --unsharded-accumulation --accumulate 2
 about=$(planned communication_held) held=$(measured communication_held)
