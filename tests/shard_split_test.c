@@ -13,6 +13,12 @@
 #define STEPS 6
 #define STOP  3
 
+#ifdef __SANITIZE_THREAD__
+#define FAR 3 /* to some others: each run takes fifty times as long */
+#else
+#define FAR 1
+#endif
+
 static char tokens_path[256];
 
 struct split {
@@ -212,7 +218,7 @@ static void test_any_to_any(void)
         run_good_job(&record, &config, ranks_of(&splits[i]), "shm");
     }
     for (int from = 0; from < SPLITS; from++)
-        for (int to = 0; to < SPLITS; to++) resume(whole, from, to);
+        for (int to = 0; to < SPLITS; to += FAR) resume(whole, from, (from + to) % SPLITS);
 }
 
 int main(void)

@@ -171,7 +171,9 @@ int main(void)
     fixture_file(tokens_path, "tokens.bin");
     write_tokens(101, 6000);
     compare_splits(0, all, 4);
+#ifndef __SANITIZE_THREAD__ /* which sees as much in a smaller one */
     compare_splits(1, ends, 2);
+#endif
     compare_splits(2, ends, 2);
     test_twenty_steps();
     test_refusals();
