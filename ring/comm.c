@@ -142,6 +142,16 @@ static const struct transport *device_transport_between(int a, int b, const stru
     return reach ? &transport_cuda_ipc : topology_transport(&comm->ranks[a], &comm->ranks[b]);
 }
 
+const struct transport *comm_detour(const struct ring_comm *comm)
+{
+    for (int a = 0; a < comm->nranks; a++)
+        for (int b = 0; b < a; b++) {
+            const struct transport *transport = device_transport_between(a, b, comm);
+            if (transport != &transport_cuda_ipc) return transport;
+        }
+    return NULL;
+}
+
 static const struct transport *edge_transport(int channel, int peer, const struct ring_comm *comm)
 {
     bool of_device = channel >= comm_device_channel(comm);
@@ -540,5 +550,6 @@ struct ring_counters ring_comm_counters(const struct ring_comm *comm)
             counter_read(&comm->counters.received_bytes[c]) + counter_read(&comm->small.received_bytes[c]);
     }
     copy.busy_ns = counter_read(&comm->counters.busy_ns);
+    kernel_count_replays(&copy, (struct ring_comm *)(uintptr_t)comm); /* its lock */
     return copy;
 }

@@ -116,6 +116,10 @@ static inline struct edge **comm_edge_place(int channel, enum edge_side side, in
 MUST_CHECK enum status comm_edge(
     struct edge **edge, int channel, enum edge_side side, int peer, struct ring_comm *comm);
 
+/* A transport between two of its ranks, for CUDA memory, that needs the host meanwhile; NULL: all edges are cuda_ipc's. Alike on all
+ * ranks. */
+const struct transport *comm_detour(const struct ring_comm *comm);
+
 /* Remembers status_text() as the communicator's failure, if it is the first, and tells every rank. threads: any. */
 void comm_fail(struct ring_comm *comm);
 /* ABORTED with that failure's text, if there was one. threads: any. */

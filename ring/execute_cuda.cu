@@ -241,19 +241,24 @@ DEVICE_FUNCTION void finish(const struct kernel_step &step, const struct kernel_
 
 /* ---- all steps ---- */
 
-DEVICE_FUNCTION void begin(struct kernel_step *steps, const struct kernel_run &run, const struct reduce_work &work,
+/* All threads; false: an older kernel has failed. */
+DEVICE_FUNCTION bool begin(struct kernel_step *steps, const struct kernel_run &run, const struct reduce_work &work,
     struct kernel_block &block)
 {
     if (threadIdx.x == 0) {
         block.channel = run.control->channels[blockIdx.x];
         block.work = work;
-        block.end = KERNEL_OK;
+        block.end = ld_relaxed_sys(run.failed) == 0 ? KERNEL_OK : KERNEL_ABORTED;
+        block.blamed = 0;
+        block.found_tag = block.found_bytes = block.received_bytes = 0;
         for (uint32_t i = 0; i < block.channel.edge_count; i++) block.counters[i] = *block.channel.edges[i].counter;
     }
     __syncthreads();
+    bool goes_on = block.end == KERNEL_OK;
     const struct kernel_step *laid_out = run.control->steps + block.channel.first_step;
     for (uint32_t i = threadIdx.x; i < block.channel.step_count; i += blockDim.x) steps[i] = laid_out[i];
     __syncthreads();
+    return goes_on;
 }
 
 /* All threads; false: one of them has given up, and all know it. */
@@ -282,7 +287,12 @@ DEVICE_FUNCTION void walk(const struct kernel_step *steps, const struct kernel_r
 /* Thread 0. */
 DEVICE_FUNCTION void end_of(const struct kernel_run &run, const struct kernel_block &block)
 {
-    if (block.end != KERNEL_OK) tell(run, block);
+    if (block.end != KERNEL_OK) {
+        tell(run, block);
+        st_relaxed_sys(run.failed, 1);
+        return;
+    }
+    run.control->words[blockIdx.x].runs++; /* read by kernel_replayed() */
     for (uint32_t i = 0; i < block.channel.edge_count; i++) {
         const struct kernel_edge &edge = block.channel.edges[i];
         *edge.counter = block.counters[i];
@@ -294,8 +304,7 @@ static __global__ void __launch_bounds__(THREADS) plan_kernel(struct kernel_run 
 {
     DYN_SHARED(struct kernel_step, steps);
     __shared__ struct kernel_block block;
-    begin(steps, run, work, block);
-    walk(steps, run, block);
+    if (begin(steps, run, work, block)) walk(steps, run, block);
     if (threadIdx.x == 0) end_of(run, block);
 }
 

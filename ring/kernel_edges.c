@@ -5,11 +5,20 @@
 
 #include "verbs/device_ops.h"
 
+static size_t counter_at(int channel, int place)
+{
+    return (size_t)(channel * KERNEL_EDGES + place) * sizeof(struct kernel_counter);
+}
+
 enum status kernel_edges_open(struct kernel_edges *edges, struct device *device)
 {
     edges->device = device;
-    return memory_alloc(
-        &edges->counters, RING_MAX_CHANNELS * KERNEL_EDGES * sizeof(struct kernel_counter), MEMORY_COMMUNICATION, device);
+    return memory_alloc(&edges->counters, counter_at(RING_MAX_CHANNELS, 0) + 64, MEMORY_COMMUNICATION, device);
+}
+
+uint32_t *kernel_edges_failed(const struct kernel_edges *edges)
+{
+    return (uint32_t *)(void *)((char *)edges->counters.ptr + counter_at(RING_MAX_CHANNELS, 0));
 }
 
 void kernel_edges_close(struct kernel_edges *edges)
@@ -24,11 +33,6 @@ int kernel_edges_find(const struct kernel_edges *edges, int channel, const struc
     for (int i = 0; i < KERNEL_EDGES; i++)
         if (edges->links[channel][i].edge == edge) return i;
     return -1;
-}
-
-static size_t counter_at(int channel, int place)
-{
-    return (size_t)(channel * KERNEL_EDGES + place) * sizeof(struct kernel_counter);
 }
 
 /* Kernels reach the slots of such an edge where the CPU does, but for those at the end of a shared segment. */
@@ -78,12 +82,12 @@ uint32_t kernel_edges_describe(struct kernel_edge *table, const struct kernel_ed
     return count;
 }
 
-bool kernel_edges_have_bridges(const struct kernel_edges *edges, int channels)
+const struct edge *kernel_edges_bridged(const struct kernel_edges *edges, int channels)
 {
     for (int c = 0; c < channels; c++)
         for (int i = 0; i < KERNEL_EDGES; i++)
-            if (edges->links[c][i].bridge != NULL) return true;
-    return false;
+            if (edges->links[c][i].bridge != NULL) return edges->links[c][i].edge;
+    return NULL;
 }
 
 enum status kernel_edges_progress(struct kernel_edges *edges, int channels, bool *moved)

@@ -16,7 +16,7 @@ struct kernel_link {
 
 struct kernel_edges {
     struct device *device;
-    struct span counters; /* CUDA memory: struct kernel_counter [RING_MAX_CHANNELS][KERNEL_EDGES] */
+    struct span counters; /* CUDA memory: struct kernel_counter [RING_MAX_CHANNELS][KERNEL_EDGES], and kernel_run.failed */
     struct kernel_link links[RING_MAX_CHANNELS][KERNEL_EDGES];
 };
 
@@ -27,14 +27,17 @@ void kernel_edges_close(struct kernel_edges *edges);
 /* Gives a ready edge its place, unless it has one. errors: CUDA, SYSTEM. */
 MUST_CHECK enum status kernel_edges_add(struct kernel_edges *edges, int channel, struct edge *edge);
 
+/* kernel_run.failed */
+uint32_t *kernel_edges_failed(const struct kernel_edges *edges);
+
 /* −1: it has none. */
 int kernel_edges_find(const struct kernel_edges *edges, int channel, const struct edge *edge);
 
 /* Fills the channel's table; returns how many places it has. */
 uint32_t kernel_edges_describe(struct kernel_edge *table, const struct kernel_edges *edges, int channel);
 
-/* Whether some edge of the first `channels` has a bridge; carries what bridges can carry now; whether they are done. */
-bool kernel_edges_have_bridges(const struct kernel_edges *edges, int channels);
+/* An edge of the first `channels` that has a bridge, or NULL; carries what bridges can carry now; whether they are done. */
+const struct edge *kernel_edges_bridged(const struct kernel_edges *edges, int channels);
 MUST_CHECK enum status kernel_edges_progress(struct kernel_edges *edges, int channels, bool *moved);
 bool kernel_edges_drained(struct kernel_edges *edges, int channels);
 

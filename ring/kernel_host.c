@@ -16,12 +16,22 @@
 
 _Static_assert(KERNEL_CHANNELS == RING_MAX_CHANNELS, "every channel has a block");
 
+/* A kernel that a graph keeps, and what each of its runs sends. */
+struct kernel_captured {
+    struct kernel_captured *older;
+    struct span control;
+    enum collective collective;
+    int channels;
+    uint64_t sent_bytes, received_bytes, border_bytes;
+};
+
 /* Kept by the communicator: one kernel runs at a time. */
 struct kernel_state {
     struct span control; /* pinned: struct kernel_control and its steps */
     void *mark;
     uint64_t seen;       /* sum of the counters of its edges when last looked at */
     uint64_t sent_bytes, received_bytes, border_bytes;
+    struct kernel_captured *captured; /* newest first, under the communicator's lock */
     struct kernel_edges edges;
 };
 
@@ -44,6 +54,11 @@ bool kernel_takes_lines(size_t largest_bytes, const struct operation *operation)
 
 static struct kernel_control *control_of(const struct ring_comm *comm) { return comm->kernel->control.ptr; }
 
+static size_t control_bytes(const struct ring_comm *comm)
+{
+    return sizeof(struct kernel_control) + most_steps(comm) * (size_t)comm->config.channels * sizeof(struct kernel_step);
+}
+
 /* ---- before ---- */
 
 /* Once, and before this rank's first edge: CUDA may wait for what runs when it allocates, and so for a kernel that waits for this rank,
@@ -51,13 +66,12 @@ static struct kernel_control *control_of(const struct ring_comm *comm) { return 
 enum status kernel_prepare(struct ring_comm *comm)
 {
     if (comm->kernel != NULL) return STATUS_OK;
-    size_t steps = most_steps(comm) * (size_t)comm->config.channels;
     comm->kernel = calloc(1, sizeof *comm->kernel);
     if (comm->kernel == NULL) return FAIL(STATUS_SYSTEM, "no memory for a kernel's plan");
     TRY(comm->device->ops->mark_open(&comm->kernel->mark, comm->device));
     TRY(kernel_edges_open(&comm->kernel->edges, comm->device));
-    return memory_alloc_kind(&comm->kernel->control, sizeof(struct kernel_control) + steps * sizeof(struct kernel_step),
-        MEMORY_HOST_PINNED, MEMORY_COMMUNICATION, comm->device);
+    return memory_alloc_kind(
+        &comm->kernel->control, control_bytes(comm), MEMORY_HOST_PINNED, MEMORY_COMMUNICATION, comm->device);
 }
 
 /* The place of an edge in its channel's table; −1 where a step has none. */
@@ -99,9 +113,9 @@ static struct kernel_step lay_out(const struct plan_step *step, const struct cur
     return laid;
 }
 
-static void lay_out_channel(struct cursor *cursor, uint32_t first_step, struct kernel_state *state)
+static void lay_out_channel(
+    struct kernel_control *control, struct cursor *cursor, uint32_t first_step, struct kernel_state *state)
 {
-    struct kernel_control *control = state->control.ptr;
     struct kernel_channel *channel = &control->channels[cursor->channel];
     *channel = (struct kernel_channel){
         .slices = cursor->slices,
@@ -118,28 +132,77 @@ static void lay_out_channel(struct cursor *cursor, uint32_t first_step, struct k
     channel->edge_count = kernel_edges_describe(channel->edges, &state->edges, cursor->channel);
 }
 
-static enum status launch(struct operation *operation)
+static enum status launch_with(struct kernel_control *control, void *native, struct operation *operation)
 {
     struct ring_comm *comm = operation->comm;
     const struct kernel_ops *ops = device_table(comm->device, PLUGIN_RING);
     uint32_t steps = (uint32_t)operation->room->cursors[0].plan.steps, channels = (uint32_t)operation->cursor_count;
     struct kernel_state *state = comm->kernel;
-    memset(state->control.ptr, 0, sizeof(struct kernel_control));
+    memset(control, 0, sizeof *control);
     state->sent_bytes = state->received_bytes = state->border_bytes = 0;
-    for (uint32_t c = 0; c < channels; c++) lay_out_channel(&operation->room->cursors[c], c * steps, state);
+    for (uint32_t c = 0; c < channels; c++) lay_out_channel(control, &operation->room->cursors[c], c * steps, state);
     struct kernel_run run = {
-        .control = control_of(comm),
+        .control = control,
+        .failed = kernel_edges_failed(&state->edges),
         .reduction = operation->reduction,
         .timeout_ns = (uint64_t)clock_ms_to_ns(2 * comm->config.timeout_ms), /* the host's own comes first, and says more */
         .channels = operation->cursor_count,
         .by_lines = operation->by_lines,
     };
-    void *native = flights_native(comm);
     assert(steps <= most_steps(comm));
-    TRY(ops->launch(&run, steps, native, comm->device));
-    TRY(comm->device->ops->mark_record(state->mark, native, comm->device));
+    return ops->launch(&run, steps, native, comm->device);
+}
+
+static enum status launch(struct operation *operation)
+{
+    struct ring_comm *comm = operation->comm;
+    void *native = flights_native(comm);
+    TRY(launch_with(control_of(comm), native, operation));
+    TRY(comm->device->ops->mark_record(comm->kernel->mark, native, comm->device));
     operation->kernel = KERNEL_RUNS;
     return STATUS_OK;
+}
+
+/* For a graph: nothing runs now, and nobody will drive when it does. */
+static enum status capture(struct operation *operation)
+{
+    struct ring_comm *comm = operation->comm;
+    struct kernel_state *state = comm->kernel;
+    assert(kernel_edges_bridged(&state->edges, operation->cursor_count) == NULL); /* kernel_check_capture() */
+    struct kernel_captured *captured = calloc(1, sizeof *captured);
+    if (captured == NULL) return FAIL(STATUS_SYSTEM, "no memory for a captured kernel");
+    pthread_mutex_lock(&comm->lock);
+    captured->older = state->captured;
+    state->captured = captured;
+    pthread_mutex_unlock(&comm->lock);
+    captured->collective = operation->collective;
+    captured->channels = operation->cursor_count;
+    struct span control = {0};
+    TRY(memory_alloc_kind(&control, control_bytes(comm), MEMORY_HOST_PINNED, MEMORY_COMMUNICATION, comm->device));
+    enum status status = launch_with(control.ptr, operation->captured, operation);
+    captured->sent_bytes = state->sent_bytes;
+    captured->received_bytes = state->received_bytes;
+    captured->border_bytes = state->border_bytes;
+    pthread_mutex_lock(&comm->lock);
+    captured->control = control; /* complete for kernel_count_replays() */
+    pthread_mutex_unlock(&comm->lock);
+    operation->kernel = KERNEL_DONE;
+    return status;
+}
+
+enum status kernel_check_capture(const struct operation *operation)
+{
+    const struct ring_comm *comm = operation->comm;
+    const struct transport *detour = comm_detour(comm);
+    if (operation->captured == NULL || comm->nranks == 1) return STATUS_OK;
+    const char *name = collective_name(operation->collective);
+    if (!kernel_is_wanted(operation))
+        return FAIL(STATUS_INVALID, "%s cannot be captured in a graph: %s; expected a collective of the ring, with RINGZERO_CUDA_MODE=kernel, "
+            "or auto and a GPU for each rank", name, collective_is_on_ring(operation->collective)
+                ? "the host drives its copies (RINGZERO_CUDA_MODE)" : "the host drives it");
+    if (detour == NULL) return STATUS_OK;
+    return FAIL(STATUS_INVALID, "%s cannot be captured in a graph: some rank is reached by %s, which needs the host meanwhile; expected all "
+        "ranks on one host, over cuda_ipc", name, detour->name);
 }
 
 /* ---- while it runs, and after ---- */
@@ -218,7 +281,7 @@ enum status kernel_advance(struct operation *operation, bool *moved, bool *done)
         bool ready;
         TRY(place_edges(operation, &ready));
         if (ready) *moved = true;
-        if (ready) TRY(launch(operation));
+        if (ready) TRY(operation->captured != NULL ? capture(operation) : launch(operation));
     } else if (operation->kernel == KERNEL_RUNS) {
         bool passed;
         TRY(comm->device->ops->mark_passed(&passed, state->mark, comm->device));
@@ -236,7 +299,7 @@ enum status kernel_advance(struct operation *operation, bool *moved, bool *done)
 
 bool kernel_has_proxy(const struct operation *operation)
 {
-    return operation->kernel == KERNEL_RUNS && kernel_edges_have_bridges(&operation->comm->kernel->edges, operation->cursor_count);
+    return operation->kernel == KERNEL_RUNS && kernel_edges_bridged(&operation->comm->kernel->edges, operation->cursor_count) != NULL;
 }
 
 void kernel_abandon(struct operation *operation)
@@ -279,9 +342,84 @@ void kernel_describe_wait(char *text, size_t bytes, int *rank, const struct oper
     snprintf(text, bytes, runs ? "its kernel" : "the last bytes to leave");
 }
 
+/* ---- kernels of graphs ---- */
+
+/* Under the lock: runs of a captured kernel. */
+static uint64_t runs_of(const struct kernel_captured *captured)
+{
+    const struct kernel_control *control = captured->control.ptr;
+    return control == NULL ? 0 : __atomic_load_n(&control->words[0].runs, __ATOMIC_RELAXED); /* written by end_of() */
+}
+
+void kernel_count_replays(struct ring_counters *counters, struct ring_comm *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    const struct kernel_captured *captured = comm->kernel != NULL ? comm->kernel->captured : NULL;
+    for (; captured != NULL; captured = captured->older) {
+        uint64_t runs = runs_of(captured);
+        counters->operations[captured->collective] += runs;
+        counters->sent_bytes[captured->collective] += runs * captured->sent_bytes;
+        counters->received_bytes[captured->collective] += runs * captured->received_bytes;
+        counters->border_bytes[captured->collective] += runs * captured->border_bytes;
+    }
+    pthread_mutex_unlock(&comm->lock);
+}
+
+/* Under the lock: the word of a channel that has failed, or NULL. */
+static const struct kernel_word *failed_word(int *channel, const struct kernel_captured *captured)
+{
+    const struct kernel_control *control = captured->control.ptr;
+    for (*channel = 0; control != NULL && *channel < captured->channels; ++*channel) /* written by the kernel's tell() */
+        if (__atomic_load_n(&control->words[*channel].end, __ATOMIC_ACQUIRE) != KERNEL_OK) return &control->words[*channel];
+    return NULL;
+}
+
+enum status kernel_check_replays(struct ring_comm *comm)
+{
+    enum status status = STATUS_OK;
+    pthread_mutex_lock(&comm->lock);
+    const struct kernel_captured *captured = comm->kernel != NULL ? comm->kernel->captured : NULL;
+    for (; captured != NULL && (status == STATUS_OK || status == STATUS_ABORTED); captured = captured->older) {
+        int c;
+        const struct kernel_word *word = failed_word(&c, captured);
+        if (word == NULL) continue; /* one that was ended for another's sake says least */
+        const struct edge *edge = comm->kernel->edges.links[c][word->edge].edge;
+        status = FAIL(word->end == KERNEL_MISFIT ? STATUS_DATA : word->end == KERNEL_LATE ? STATUS_TIMEOUT : STATUS_ABORTED,
+            "rank %d: %s of a graph %s rank %d (channel %d, %s)", comm_name(comm, comm->rank), collective_name(captured->collective),
+            word->end == KERNEL_MISFIT                  ? "got what is of another operation from"
+            : edge->config.side == EDGE_CONSUMER ? "waited in vain for data from"
+                                                 : "waited in vain for room at",
+            edge->config.peer, c, edge->transport->name);
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return status;
+}
+
+void kernel_end_replays(struct ring_comm *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    const struct kernel_captured *captured = comm->kernel != NULL ? comm->kernel->captured : NULL;
+    for (; captured != NULL; captured = captured->older) {
+        struct kernel_control *control = captured->control.ptr;
+        if (control != NULL) __atomic_store_n(&control->abort, 1, __ATOMIC_RELEASE); /* read by the kernel's patience */
+    }
+    pthread_mutex_unlock(&comm->lock);
+}
+
+static void forget_captured(struct ring_comm *comm)
+{
+    for (struct kernel_captured *captured = comm->kernel->captured; captured != NULL;) {
+        struct kernel_captured *older = captured->older;
+        memory_free(&captured->control, MEMORY_COMMUNICATION, comm->device);
+        free(captured);
+        captured = older;
+    }
+}
+
 void kernel_forget(struct ring_comm *comm)
 {
     if (comm->kernel == NULL) return;
+    forget_captured(comm);
     kernel_edges_close(&comm->kernel->edges);
     memory_free(&comm->kernel->control, MEMORY_COMMUNICATION, comm->device);
     if (comm->kernel->mark != NULL) comm->device->ops->mark_close(comm->kernel->mark, comm->device);

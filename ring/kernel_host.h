@@ -4,6 +4,7 @@
 #define RING_KERNEL_HOST_H
 
 #include "ring/operation.h"
+#include "ring/ring.h"
 
 /* Whether an operation on CUDA memory runs in a kernel: by what all ranks know alike. */
 bool kernel_is_wanted(const struct operation *operation);
@@ -27,7 +28,21 @@ void kernel_abandon(struct operation *operation);
 
 void kernel_describe_wait(char *text, size_t bytes, int *rank, const struct operation *operation);
 
-/* Frees what a communicator keeps for its kernels. */
+/* ---- in graphs: operation->captured ----
+ *
+ * Ranks capture alike; each launch of the graph is then one run of the kernel, on what memory holds, without the host. */
+
+/* INVALID where an operation that is to be captured needs the host. */
+MUST_CHECK enum status kernel_check_capture(const struct operation *operation);
+
+/* Adds what the runs so far have sent. */
+void kernel_count_replays(struct ring_counters *counters, struct ring_comm *comm);
+
+/* TIMEOUT, ABORTED or DATA when a run has failed; ends those that wait. threads: any. */
+MUST_CHECK enum status kernel_check_replays(struct ring_comm *comm);
+void kernel_end_replays(struct ring_comm *comm);
+
+/* Frees what a communicator keeps for its kernels; no graph that has them is launched any more. */
 void kernel_forget(struct ring_comm *comm);
 
 #endif

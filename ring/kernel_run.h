@@ -9,7 +9,9 @@
  *     bridges carry (kernel_bridge.h)                 thread 0   record; release tail, head
  *     abort = 1 where the job fails
  *
- * How far each edge has come is in CUDA memory, from one kernel to the next: the host need not know.
+ * How far each edge has come is in CUDA memory, from one kernel to the next: the host need not know. So a kernel may be captured in a
+ * graph and launched many times without it; its control block is its own then. One that fails says so there, and every later one of the
+ * communicator ends at once.
  *
  * Invariant I5: every spin of the kernel looks at `abort`, which the host sets, and at a clock; it ends with a word of what it waited for.
  */
@@ -72,6 +74,7 @@ struct kernel_word {
     uint32_t end; /* enum kernel_end */
     int32_t edge; /* it waited for, or that brought what did not fit */
     uint64_t tag, bytes, expected_bytes;
+    uint64_t runs; /* that came to their end: of a captured kernel several */
 };
 
 /* In pinned host memory: written by the host before the launch, but for abort, and by the kernel the words. */
@@ -92,6 +95,7 @@ static inline size_t kernel_flagged_bytes(size_t line_bytes)
 /* By value to the kernel. */
 struct kernel_run {
     struct kernel_control *control;
+    uint32_t *failed; /* in CUDA memory: some kernel of this communicator has not come to its end */
     struct reduction reduction;
     uint64_t timeout_ns;
     int channels;

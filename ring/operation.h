@@ -157,6 +157,7 @@ struct operation {
     struct edge **edges;   /* all that it uses: room->edges, or allocated where those do not suffice */
     int edge_count;
     enum { KERNEL_OFF, KERNEL_WAITS, KERNEL_RUNS, KERNEL_DONE } kernel; /* that runs the plan: kernel_run.h */
+    void *captured;        /* the native stream whose graph keeps the kernel; NULL: it is run now */
     bool by_lines;         /* the kernel: over edges that have them */
     struct flight *oldest, *youngest; /* slices that the device works on: flight.h */
     uint64_t sent_bytes, received_bytes;

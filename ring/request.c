@@ -7,9 +7,11 @@
 
 #include "ring/exchange.h"
 #include "ring/flight.h"
+#include "ring/kernel_host.h"
 #include "ring/small.h"
 #include "ring/window.h"
 #include "verbs/clock.h"
+#include "verbs/device_graph.h"
 
 _Static_assert(sizeof(struct request) <= STREAM_ARGUMENT_BYTES, "a request fits a stream's call");
 
@@ -160,6 +162,7 @@ void comm_fail(struct ring_comm *comm)
         __atomic_store_n(&comm->failed, true, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&comm->lock);
+    kernel_end_replays(comm);
     if (first) bootstrap_abort(status_text() + (named ? length : 0), comm->bootstrap);
 }
 
@@ -172,6 +175,7 @@ void ring_comm_abort(struct ring_comm *comm, const char *reason)
 static void comm_count(struct ring_comm *comm, const struct operation *operation, int64_t busy_ns)
 {
     struct ring_counters *counters = &comm->counters;
+    if (operation->captured != NULL) return; /* its runs are: kernel_count_replays() */
     __atomic_add_fetch(&counters->operations[operation->collective], 1, __ATOMIC_RELAXED);
     __atomic_add_fetch(&counters->sent_bytes[operation->collective], operation->sent_bytes, __ATOMIC_RELAXED);
     __atomic_add_fetch(&counters->border_bytes[operation->collective], operation->border_bytes, __ATOMIC_RELAXED);
@@ -192,10 +196,18 @@ static bool is_on_device(const struct request *request)
            (request->send.ptr != NULL && request->send.kind == MEMORY_CUDA);
 }
 
+/* A graph keeps what its stream is given now. */
+static bool is_captured(const struct request *request)
+{
+    return request->stream != NULL && is_on_device(request) && stream_is_captured(request->stream, request->comm->device);
+}
+
 /* What is in CUDA memory is complete only when the stream's kernels have run. */
 static enum status follow_stream(const struct request *request)
 {
-    return request->stream != NULL && is_on_device(request) ? flights_follow(request->comm, request->stream) : STATUS_OK;
+    TRY(kernel_check_replays(request->comm));
+    if (request->stream == NULL || !is_on_device(request) || is_captured(request)) return STATUS_OK;
+    return flights_follow(request->comm, request->stream);
 }
 
 static void operation_make(struct operation *operation, struct operation_room *room, const struct request *request)
@@ -218,6 +230,7 @@ static void operation_make(struct operation *operation, struct operation_room *r
         .group = request->group,
         .has_memory = request->has_memory,
         .on_device = is_on_device(request),
+        .captured = is_captured(request) ? stream_native(request->stream) : NULL,
     };
     bool alone = request->group == 0 && !operation->on_device;
     operation->exchanges = alone && exchange_fits(operation);
@@ -235,6 +248,11 @@ static enum status run_long(const struct request *request, const struct exchange
         struct operation_room room;
         struct operation operation;
         operation_make(&operation, &room, request);
+        status = kernel_check_capture(&operation);
+        if (status != STATUS_OK) { /* nothing was sent */
+            free(request->begins);
+            return status;
+        }
         int64_t begin_ns = operation.exchanges ? 0 : clock_ns();
         if (begun != NULL) {
             operation.begun = true;
@@ -286,10 +304,12 @@ static enum status group_run(void *arguments)
     for (int i = 0; i < group->count && status == STATUS_OK; i++) status = follow_stream(&group->requests[i]);
     if (status == STATUS_OK) {
         for (int i = 0; i < group->count; i++) operation_make(&operations[i], &rooms[i], &group->requests[i]);
+        enum status can = STATUS_OK;
+        for (int i = 0; i < group->count && can == STATUS_OK; i++) can = kernel_check_capture(&operations[i]);
         int64_t begin_ns = clock_ns();
-        status = progress_run(operations, group->count, comm->progress);
-        for (int i = 0; i < group->count; i++) comm_count(comm, &operations[i], i == 0 ? clock_ns() - begin_ns : 0);
-        if (status != STATUS_OK) comm_fail(comm);
+        status = can != STATUS_OK ? can : progress_run(operations, group->count, comm->progress);
+        for (int i = 0; i < group->count && can == STATUS_OK; i++) comm_count(comm, &operations[i], i == 0 ? clock_ns() - begin_ns : 0);
+        if (status != STATUS_OK && can == STATUS_OK) comm_fail(comm);
     }
     free(operations);
     free(rooms);

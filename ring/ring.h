@@ -18,6 +18,10 @@
  *                CUDA memory, stream NULL: what writes send or uses recv has run before the call (stream_synchronize()). With a
  *                stream: the collective begins when what the stream was given before has run on the device, and what it is given
  *                afterwards begins when the collective has ended; its worker drives it meanwhile.
+ *   graphs       Between graph_begin() and graph_end() (device_graph.h) collectives of the ring on CUDA memory are captured, alike on
+ *                all ranks, where they run in kernels and all ranks are on one host; else INVALID. Each launch runs them on what memory
+ *                holds then; spans live as long as the graph, graphs end before the communicator. Launches and other calls on one
+ *                communicator are ordered by one stream. A launch that failed is told by the communicator's next call.
  *   bits         I1: same bits on all ranks. I2: they depend on data, nranks and the order of sums alone: the ring's, or, in two
  *                levels, that of hosts on the ring and of ranks in each (enum hierarchy). The rule that chooses looks at nothing
  *                but which ranks share a host.

@@ -327,6 +327,46 @@ static void cuda_host_unregister(void *ptr, struct device *device)
         LOG_WARN("device", "host memory could not be unregistered: %s", cudaGetErrorString(error));
 }
 
+/* ---- graphs ---- */
+
+/* Relaxed: memory may be allocated and edges may connect meanwhile, by any thread. */
+static enum status cuda_capture_begin(void *native, struct device *device)
+{
+    TRY_CUDA(cudaSetDevice(device->index));
+    TRY_CUDA(cudaStreamBeginCapture((cudaStream_t)native, cudaStreamCaptureModeRelaxed));
+    return STATUS_OK;
+}
+
+static enum status cuda_capture_end(void **graph, void *native, struct device *device)
+{
+    cudaGraph_t captured = NULL;
+    TRY_CUDA(cudaSetDevice(device->index));
+    TRY_CUDA(cudaStreamEndCapture((cudaStream_t)native, &captured));
+    cudaError_t error = cudaGraphInstantiateWithFlags((cudaGraphExec_t *)graph, captured, 0);
+    (void)cudaGraphDestroy(captured);
+    TRY_CUDA(error);
+    return STATUS_OK;
+}
+
+static bool cuda_captures(void *native)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing((cudaStream_t)native, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+}
+
+static enum status cuda_graph_launch(void *graph, void *native, struct device *device)
+{
+    TRY_CUDA(cudaSetDevice(device->index));
+    TRY_CUDA(cudaGraphLaunch((cudaGraphExec_t)graph, (cudaStream_t)native));
+    return STATUS_OK;
+}
+
+static void cuda_graph_close(void *graph, struct device *device)
+{
+    (void)device;
+    (void)cudaGraphExecDestroy((cudaGraphExec_t)graph);
+}
+
 const struct device_ops device_cuda_ops = {
     .name = RINGZERO_PLUGIN_NAME,
     .kind = MEMORY_CUDA,
@@ -355,4 +395,9 @@ const struct device_ops device_cuda_ops = {
     .dmabuf_export = cuda_dmabuf_export,
     .nic_flush_needed = cuda_nic_flush_needed,
     .nic_flush = cuda_nic_flush,
+    .capture_begin = cuda_capture_begin,
+    .capture_end = cuda_capture_end,
+    .captures = cuda_captures,
+    .graph_launch = cuda_graph_launch,
+    .graph_close = cuda_graph_close,
 };

@@ -17,4 +17,7 @@ void device_forget(const void *ptr, struct device *device);
  * given back. */
 void device_count(struct device *device, enum memory_tag tag, int64_t bytes);
 
+/* Until a stream's worker has made all calls that it has been given. */
+void stream_settle(struct stream *stream);
+
 #endif

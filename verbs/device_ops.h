@@ -70,6 +70,14 @@ struct device_ops {
     enum status (*dmabuf_export)(int *fd, void *ptr, size_t bytes, struct device *device);
     bool (*nic_flush_needed)(struct device *device);
     enum status (*nic_flush)(struct device *device);
+
+    /* What a native stream is given, kept and launched again (device_graph.h). All or none; none on the
+     * host. captures: whether it is being kept now. */
+    enum status (*capture_begin)(void *native, struct device *device);
+    enum status (*capture_end)(void **graph, void *native, struct device *device);
+    bool (*captures)(void *native);
+    enum status (*graph_launch)(void *graph, void *native, struct device *device);
+    void (*graph_close)(void *graph, struct device *device);
 };
 
 #ifdef __cplusplus

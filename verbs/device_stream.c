@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
+#include "verbs/device_internal.h"
 #include "verbs/device_ops.h"
 #include "verbs/log.h"
 
@@ -203,14 +204,18 @@ enum status stream_launch(struct stream *stream, stream_function function, const
     return STATUS_OK;
 }
 
-enum status stream_synchronize(struct stream *stream, struct device *device)
+void stream_settle(struct stream *stream)
 {
-    assert(stream->device == device);
     pthread_mutex_lock(&stream->lock);
     uint64_t target = stream->queued;
     while (stream->done < target) pthread_cond_wait(&stream->changed, &stream->lock);
     pthread_mutex_unlock(&stream->lock);
+}
 
+enum status stream_synchronize(struct stream *stream, struct device *device)
+{
+    assert(stream->device == device);
+    stream_settle(stream);
     enum status status = STATUS_OK;
     if (stream->native != NULL) status = device->ops->native_synchronize(stream->native, device);
     pthread_mutex_lock(&stream->lock);
