@@ -19,6 +19,7 @@
 #include "ring/tunables.h"
 #include "ring/window.h"
 #include "verbs/clock.h"
+#include "verbs/device_ops.h"
 #include "verbs/log.h"
 #include "verbs/rail.h"
 
@@ -29,7 +30,7 @@ struct introduction {
     struct region_offer book; /* pid 0: none */
     struct tunables tunables;
     char device[16];
-    int64_t device_index;
+    unsigned char gpu[DEVICE_IDENTITY_BYTES];
 };
 
 /* ---- opening ---- */
@@ -64,13 +65,14 @@ static enum status choose_levels(struct ring_comm *comm, bool must)
         "same number of ranks, at least two; or set it to auto", topology_shape_text(text, shape));
 }
 
-/* A kernel that waits for another rank's must not keep it from running: each needs a GPU of its own, as far as ordinals tell. */
+/* A kernel that waits for another rank's must not keep it from running: each needs a GPU of its own. An ordinal does not tell: with
+ * CUDA_VISIBLE_DEVICES every rank's GPU may be 0. */
 static bool wants_kernels(const struct introduction *all, const struct ring_comm *comm)
 {
     if (strcmp(comm->config.cuda_mode, "auto") != 0) return strcmp(comm->config.cuda_mode, "kernel") == 0;
     for (int a = 0; a < comm->nranks; a++)
         for (int b = 0; b < a; b++)
-            if (all[a].rank.host == all[b].rank.host && all[a].device_index == all[b].device_index) return false;
+            if (memcmp(all[a].gpu, all[b].gpu, sizeof all[a].gpu) == 0) return false;
     return true;
 }
 
@@ -85,7 +87,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
     };
     if (comm->book != NULL) mine->book = region_book_offer(comm->book);
     snprintf(mine->device, sizeof mine->device, "%s", device_name(comm->device));
-    mine->device_index = comm->device->index;
+    if (comm->device->ops->identify != NULL) TRY(comm->device->ops->identify(mine->gpu, comm->device));
     if (getrandom(&mine->id, sizeof mine->id, 0) != (ssize_t)sizeof mine->id)
         return FAIL(STATUS_SYSTEM, "getrandom failed");
     const char *why = "";

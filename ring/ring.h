@@ -103,7 +103,7 @@ struct ring_config {
                            /* the same; 1 for all. RINGZERO_CHECK_ROOTS, 256 KiB; 0 there for all */
     const char *cuda_mode; /* what runs collectives on CUDA memory: "copies" and reductions that the host starts one by one; one */
                            /* "kernel" each, whose ranks wait for one another on their GPUs, and which the host serves where edges */
-                           /* are not cuda_ipc's; "auto": kernels where no two ranks of a host have the same ordinal, else copies. */
+                           /* are not cuda_ipc's; "auto": kernels where no two ranks share a GPU (by its UUID), else copies. */
                            /* The same bits. RINGZERO_CUDA_MODE, auto */
     size_t cuda_line_bytes; /* of a chunk that a channel carries: kernels pass up to so many with a flag in every word (lines_cuda.cuh), */
                            /* where edges are cuda_ipc's: twice the bytes, but no counter is waited for. At most slot_bytes. SIZE_MAX */

@@ -367,6 +367,16 @@ static void cuda_graph_close(void *graph, struct device *device)
     (void)cudaGraphExecDestroy((cudaGraphExec_t)graph);
 }
 
+_Static_assert(sizeof(cudaUUID_t) == DEVICE_IDENTITY_BYTES, "an id fits");
+
+static enum status cuda_identify(unsigned char id[DEVICE_IDENTITY_BYTES], struct device *device)
+{
+    struct cudaDeviceProp properties;
+    TRY_CUDA(cudaGetDeviceProperties(&properties, device->index));
+    memcpy(id, &properties.uuid, DEVICE_IDENTITY_BYTES);
+    return STATUS_OK;
+}
+
 const struct device_ops device_cuda_ops = {
     .name = RINGZERO_PLUGIN_NAME,
     .kind = MEMORY_CUDA,
@@ -400,4 +410,5 @@ const struct device_ops device_cuda_ops = {
     .captures = cuda_captures,
     .graph_launch = cuda_graph_launch,
     .graph_close = cuda_graph_close,
+    .identify = cuda_identify,
 };

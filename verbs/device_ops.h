@@ -15,6 +15,7 @@ extern "C" {
 #endif
 
 #define DEVICE_IPC_HANDLE_BYTES 64
+#define DEVICE_IDENTITY_BYTES   16
 
 /* Required unless said otherwise. Called by any thread. */
 struct device_ops {
@@ -78,6 +79,9 @@ struct device_ops {
     bool (*captures)(void *native);
     enum status (*graph_launch)(void *graph, void *native, struct device *device);
     void (*graph_close)(void *graph, struct device *device);
+
+    /* What no other device has, on whatever host, under whatever ordinal. optional */
+    enum status (*identify)(unsigned char id[DEVICE_IDENTITY_BYTES], struct device *device);
 };
 
 #ifdef __cplusplus
