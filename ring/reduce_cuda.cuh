@@ -79,10 +79,12 @@ template <class N> struct element_from<bfloat16, N> {
 template <class T, class N> DEVICE_FUNCTION T element_of(N x) { return element_from<T, N>::of(x); }
 
 template <class T> DEVICE_FUNCTION T divide(T sum, int nranks) { return (T)(sum / nranks); }
-DEVICE_FUNCTION float16 divide(float16 sum, int) { return sum; } /* floats are scaled before they are summed */
+/* Floats are scaled before they are summed; these are for the compiler: never run here { */
+DEVICE_FUNCTION float16 divide(float16 sum, int) { return sum; }
 DEVICE_FUNCTION bfloat16 divide(bfloat16 sum, int) { return sum; }
 DEVICE_FUNCTION float divide(float sum, int) { return sum; }
 DEVICE_FUNCTION double divide(double sum, int) { return sum; }
+/* never run here } */
 
 /* ---- operations ----
  *
@@ -123,7 +125,9 @@ template <class T_, bool GREATEST> struct extreme {
     typedef T_ P;
 
     __device__ explicit extreme(const struct reduce_work &) {}
+    /* Only sums are scaled: never run here { */
     __device__ __forceinline__ P scale(T own) const { return own; }
+    /* never run here } */
     __device__ __forceinline__ P combine(P wire, T own) const
     {
         return wins(compared(wire), compared(own)) ? wire : own;
@@ -229,8 +233,10 @@ template <class T_> struct identity {
     typedef T_ T;
     typedef T_ P;
     __device__ __forceinline__ P scale(T own) const { return own; }
+    /* It copies, no more: never run here { */
     __device__ __forceinline__ P combine(P, T own) const { return own; }
     __device__ __forceinline__ P merge(P, P ours) const { return ours; }
+    /* never run here } */
     __device__ __forceinline__ T finish(P sum) const { return sum; }
 };
 
@@ -286,7 +292,7 @@ template <class Runner> DEVICE_FUNCTION void operation_run(const struct reduce_w
     case DTYPE_BFLOAT16: return run_of<bfloat16>(work, runner);
     case DTYPE_FLOAT32: return run_of<float>(work, runner);
     case DTYPE_FLOAT64: return run_of<double>(work, runner);
-    default: break;
+    default: break; /* never run here: there are no other dtypes */
     }
 }
 

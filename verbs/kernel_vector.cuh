@@ -205,10 +205,11 @@ template <class Call> static inline enum status with_float_type(enum dtype dtype
     case DTYPE_FLOAT32: return call(float());
     case DTYPE_BFLOAT16: return call(bfloat16());
     case DTYPE_FLOAT16: return call(float16());
-    default:
+    default: /* a bug of the caller: never run here { */
         return FAIL(STATUS_INVALID,
             "a kernel was asked for dtype %d of dtype.h; expected float32, bfloat16 or float16",
             (int)dtype);
+        /* never run here } */
     }
 }
 
