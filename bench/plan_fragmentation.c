@@ -78,7 +78,7 @@ enum status plan_print_fragmentation(FILE *json, const struct plan_options *opti
     int t = train->seq > 0 ? train->seq : train->model.max_t;
     struct params params = {0};
     struct replay_trace trace = {0};
-    TRY(gpt2_config_check(&train->model));
+    TRY(model_config_check(&train->model));
     enum status status = params_make(&params, &train->model);
     if (status == STATUS_OK) status = replay_make(&trace, &params, train->batch, t);
     if (status == STATUS_OK) {

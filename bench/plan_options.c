@@ -208,8 +208,8 @@ static char *help_filter(int key, const char *text, void *input)
     FILE *stream = open_memstream(&help, &bytes); /* argp frees it */
     if (stream == NULL) return (char *)(uintptr_t)text;
     fprintf(stream, "%s", text);
-    for (size_t i = 0; gpt2_preset_name(i) != NULL; i++)
-        fprintf(stream, "%s %s", i == 0 ? "" : ",", gpt2_preset_name(i));
+    for (size_t i = 0; model_preset_name(i) != NULL; i++)
+        fprintf(stream, "%s %s", i == 0 ? "" : ",", model_preset_name(i));
     fprintf(stream, " (nano)");
     return fclose(stream) == 0 ? help : (char *)(uintptr_t)text;
 }
@@ -242,7 +242,7 @@ struct plan_options plan_options_parse(int argc, char **argv)
     };
     struct train_config *train = &plan.config.train;
     options_parse(&argp, argc, argv, &plan.common, &plan);
-    if (gpt2_preset(&train->model, plan.model) != STATUS_OK)
+    if (model_preset(&train->model, plan.model) != STATUS_OK)
         options_refuse(&plan.common, "--model: %s", status_text());
     override(&train->model.layers, plan.layers);
     override(&train->model.heads, plan.heads);

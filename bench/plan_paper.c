@@ -76,7 +76,7 @@ static void print_volume(void)
     struct forecast_config config = {.train = train_config_default(), .nranks = 64};
     struct forecast forecast;
     config.train.stage = 3;
-    if (gpt2_preset(&config.train.model, "gpt2-124m") != STATUS_OK ||
+    if (model_preset(&config.train.model, "gpt2-124m") != STATUS_OK ||
         forecast_make(&forecast, &config) != STATUS_OK)
         return;
     const struct forecast_wire *rows = &forecast.wire[FORECAST_EMBEDDING];

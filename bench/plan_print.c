@@ -317,10 +317,10 @@ static const char *activation_words(enum activation_keep keep)
 static void print_run(const struct plan_column *column, const struct plan_options *options)
 {
     const struct train_config *train = &column->config.train;
-    const struct gpt2_config *model = &train->model;
+    const struct model_config *model = &train->model;
     int nranks = column->config.nranks;
-    char shape[GPT2_SHAPE_BYTES];
-    gpt2_shape(shape, model);
+    char shape[MODEL_SHAPE_BYTES];
+    model_shape(shape, model);
     printf("# model  %s: Ψ = %.2f M parameters, %s\n", options->model,
         (double)column->forecast.elements * 1e-6, shape);
     int data = nranks / train->tensor / train->pipeline;
@@ -359,7 +359,7 @@ static void json_run(
     FILE *json, const struct plan_column *column, const struct plan_options *options)
 {
     const struct train_config *train = &column->config.train;
-    const struct gpt2_config *model = &train->model;
+    const struct model_config *model = &train->model;
     int nranks = column->config.nranks;
     fprintf(json,
         "{\"model\":\"%s\",\"architecture\":\"%s\",\"layers\":%d,\"heads\":%d,\"kv_heads\":%d,"
@@ -369,11 +369,10 @@ static void json_run(
         "\"batch\":%d,\"seq\":%d,\"accumulate\":%d,\"checkpoint_activations\":\"%s\","
         "\"offload\":\"%s\"",
         options->model, architecture_name(model->architecture), model->layers, model->heads,
-        gpt2_kv_heads(model), model->channels, (long long)gpt2_hidden(model), model->vocab,
-        model->max_t, nranks, train->tensor, train->pipeline,
-        column->config.pipeline_stage, column->stage,
-        train->shard_group > 0 ? train->shard_group
-                               : nranks / train->tensor / train->pipeline,
+        model_kv_heads(model), model->channels, (long long)model_hidden(model), model->vocab,
+        model->max_t, nranks, train->tensor, train->pipeline, column->config.pipeline_stage,
+        column->stage,
+        train->shard_group > 0 ? train->shard_group : nranks / train->tensor / train->pipeline,
         dtype_name(train->dtype), dtype_name(train->gradient_dtype), train->batch,
         train->seq > 0 ? train->seq : model->max_t, train->accumulate,
         activation_keep_name(train->activations), train->offload_optimizer ? "optimizer" : "none");

@@ -30,7 +30,7 @@ struct train_history {
     FILE *main_log; /* NULL: none is wanted */
     bool started;
     struct train_start start; /* without params, which are in model and elements */
-    struct gpt2_config model;
+    struct model_config model;
     uint64_t elements;
     uint64_t per_point; /* steps */
     int points, validations;

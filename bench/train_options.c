@@ -322,8 +322,8 @@ static char *help_filter(int key, const char *text, void *input)
     FILE *stream = open_memstream(&help, &bytes);
     if (stream == NULL) return (char *)(uintptr_t)text;
     fprintf(stream, "%s", text);
-    for (size_t i = 0; gpt2_preset_name(i) != NULL; i++)
-        fprintf(stream, "%s %s", i == 0 ? "" : ",", gpt2_preset_name(i));
+    for (size_t i = 0; model_preset_name(i) != NULL; i++)
+        fprintf(stream, "%s %s", i == 0 ? "" : ",", model_preset_name(i));
     fprintf(stream, " (nano)");
     return fclose(stream) == 0 ? help : (char *)(uintptr_t)text;
 }
@@ -374,7 +374,7 @@ struct train_options train_options_parse(int argc, char **argv)
     struct train_config *config = &train.config;
     train.common.takes_device = true;
     options_parse(&argp, argc, argv, &train.common, &train);
-    if (gpt2_preset(&config->model, train.model) != STATUS_OK)
+    if (model_preset(&config->model, train.model) != STATUS_OK)
         options_refuse(&train.common, "--model: %s", status_text());
     override(&config->model.layers, train.layers);
     override(&config->model.heads, train.heads);

@@ -69,8 +69,8 @@ static void print_start(void *context, const struct train_start *start)
     printer->scales = printer->options->config.gradient_dtype == DTYPE_FLOAT16;
     if (printer->job->rank != 0) return;
     history_start(printer->history, start);
-    char shape[GPT2_SHAPE_BYTES];
-    gpt2_shape(shape, &start->params->config);
+    char shape[MODEL_SHAPE_BYTES];
+    model_shape(shape, &start->params->config);
     printf("# model  %s: %.2f M parameters, %s\n", printer->options->model,
         (double)start->params->whole_elements * 1e-6, shape);
     printf("# data   %" PRIu64 " tokens to train on, %" PRIu64 " held out, %s\n",

@@ -1,5 +1,5 @@
 /* architecture: what GPT-2 and Llama compute differently. The rest of a model is written once, in
- * block.c and gpt2.c, where what an architecture lacks is NULL: biases, means, turns.
+ * block.c and model.c, where what an architecture lacks is NULL: biases, means, turns.
  *
  *                 GPT-2                         Llama
  *   norm          layer norm                    RMS norm
@@ -42,6 +42,6 @@ const struct architecture_table *architecture_table(enum architecture architectu
 
 /* turns (t, 2, head_cols/2), on the host: cosines, then sines, of position · base^(−2i/head_cols).
  * The same bits on every machine. */
-void architecture_turns(float *turns, size_t t, const struct gpt2_config *config);
+void architecture_turns(float *turns, size_t t, const struct model_config *config);
 
 #endif

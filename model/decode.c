@@ -47,11 +47,11 @@ static size_t larger(size_t a, size_t b)
 
 static struct block_shape shape_of(const struct params *params, size_t rows)
 {
-    const struct gpt2_config *config = &params->config;
+    const struct model_config *config = &params->config;
     const struct architecture_table *architecture = architecture_table(config->architecture);
-    size_t heads = (size_t)config->heads, kv_heads = (size_t)gpt2_kv_heads(config);
+    size_t heads = (size_t)config->heads, kv_heads = (size_t)model_kv_heads(config);
     size_t channels = (size_t)config->channels, head_cols = channels / heads;
-    size_t hidden = (size_t)gpt2_hidden(config);
+    size_t hidden = (size_t)model_hidden(config);
     return (struct block_shape){.batch = 1,
         .t = rows,
         .rows = rows,

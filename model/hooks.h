@@ -15,10 +15,10 @@
  * and their gradient becomes ready in two parts (the head's first, the input's last). Uses never
  * nest: a unit is left before the next is entered. Units without elements are not entered. The order
  * of calls is the same in every step and on every rank that holds the same part of the model. Where
- * blocks are computed again (gpt2_run.recompute), that happens within the one BACKWARD use of the
+ * blocks are computed again (model_run.recompute), that happens within the one BACKWARD use of the
  * block, after act_load().
  *
- * Where a model's operations are queued on a stream (gpt2_run.stream), calls come when the model
+ * Where a model's operations are queued on a stream (model_run.stream), calls come when the model
  * queues, not when it computes. Whoever is called lets that stream wait for what is lent, and lets
  * what looks at a result, or lends the same memory again, wait for that stream: by events, so that
  * the caller goes on. x is then memory of the model's device, and x's elements are of the dtype that
@@ -40,7 +40,7 @@ enum unit_use {
 };
 
 /* What enter() lends until leave(): the unit's parameters, contiguous, in the order and shapes of
- * params.h. Elements are of gpt2_run.weights and gpt2_run.gradients; the spans have exactly the
+ * params.h. Elements are of model_run.weights and model_run.gradients; the spans have exactly the
  * unit's elements · dtype_bytes. */
 struct unit_view {
     struct span weights;
@@ -68,7 +68,7 @@ struct model_hooks {
     void *activations; /* the context of act_save and act_load */
 
     /* The input of a block, B·T·C elements, is complete: keep it, cut it, or carry it away. Of which
-     * pass it is, where several wait for their backward (gpt2_pass), the caller of the passes knows.
+     * pass it is, where several wait for their backward (model_pass), the caller of the passes knows.
      * With recompute the model has two buffers for x and takes turns: x stays untouched until
      * act_save() of the next block has returned, and no longer, so a copy may run beside one block.
      * Without recompute x has a place of its own until act_load(). Together with act_load(), or

@@ -1,6 +1,6 @@
 /* ops: the operations of the transformer, forward and backward, as a table that each device fills.
  *
- * Whoever calls them knows shapes, not devices: block.c and gpt2.c are written once (I7). Who holds
+ * Whoever calls them knows shapes, not devices: block.c and model.c are written once (I7). Who holds
  * which dtype:
  *
  *   activations, weights, gradients of activations    context->compute    void *

@@ -13,7 +13,7 @@
 
 static const struct {
     const char *name;
-    struct gpt2_config config;
+    struct model_config config;
 } presets[] = {
     {"nano", {.max_t = 128, .vocab = 256, .layers = 4, .heads = 4, .channels = 128}},
     {"mini", {.max_t = 256, .vocab = 256, .layers = 6, .heads = 8, .channels = 384}},
@@ -38,12 +38,12 @@ const char *architecture_name(enum architecture architecture)
     return architecture == ARCHITECTURE_LLAMA ? "llama" : "gpt2";
 }
 
-const char *gpt2_preset_name(size_t index)
+const char *model_preset_name(size_t index)
 {
     return index < PRESET_COUNT ? presets[index].name : NULL;
 }
 
-enum status gpt2_preset(struct gpt2_config *config, const char *name)
+enum status model_preset(struct model_config *config, const char *name)
 {
     char names[128] = "";
     for (size_t i = 0; i < PRESET_COUNT; i++) {
@@ -57,17 +57,17 @@ enum status gpt2_preset(struct gpt2_config *config, const char *name)
     return FAIL(STATUS_INVALID, "model is \"%s\"; expected one of: %s", name, names);
 }
 
-void gpt2_shape(char text[GPT2_SHAPE_BYTES], const struct gpt2_config *config)
+void model_shape(char text[MODEL_SHAPE_BYTES], const struct model_config *config)
 {
     char kv[16] = "", hidden[16] = "";
-    if (gpt2_kv_heads(config) != config->heads) snprintf(kv, sizeof kv, " KV%d", config->kv_heads);
-    if (gpt2_hidden(config) != 4 * (int64_t)config->channels)
+    if (model_kv_heads(config) != config->heads) snprintf(kv, sizeof kv, " KV%d", config->kv_heads);
+    if (model_hidden(config) != 4 * (int64_t)config->channels)
         snprintf(hidden, sizeof hidden, " H%d", config->hidden);
-    snprintf(text, GPT2_SHAPE_BYTES, "L%d NH%d%s C%d%s V%d, T up to %d", config->layers, config->heads, kv,
-        config->channels, hidden, config->vocab, config->max_t);
+    snprintf(text, MODEL_SHAPE_BYTES, "L%d NH%d%s C%d%s V%d, T up to %d", config->layers,
+        config->heads, kv, config->channels, hidden, config->vocab, config->max_t);
 }
 
-static enum status check_heads(const struct gpt2_config *config)
+static enum status check_heads(const struct model_config *config)
 {
     if (config->architecture != ARCHITECTURE_GPT2 && config->architecture != ARCHITECTURE_LLAMA)
         return FAIL(STATUS_INVALID, "model: architecture is %d; expected GPT-2's (%d) or Llama's (%d)",
@@ -75,7 +75,7 @@ static enum status check_heads(const struct gpt2_config *config)
     if (config->channels % config->heads != 0)
         return FAIL(STATUS_INVALID, "model: channels is %d, heads is %d; expected channels to be a multiple of heads",
             config->channels, config->heads);
-    if (config->heads % gpt2_kv_heads(config) != 0)
+    if (config->heads % model_kv_heads(config) != 0)
         return FAIL(STATUS_INVALID, "model: heads is %d, kv_heads is %d; expected heads to be a multiple of kv_heads",
             config->heads, config->kv_heads);
     if (config->architecture == ARCHITECTURE_LLAMA && config->channels / config->heads % 2 != 0)
@@ -86,7 +86,7 @@ static enum status check_heads(const struct gpt2_config *config)
     return STATUS_OK;
 }
 
-enum status gpt2_config_check(const struct gpt2_config *config)
+enum status model_config_check(const struct model_config *config)
 {
     const struct {
         const char *name;
@@ -114,10 +114,10 @@ enum status gpt2_config_check(const struct gpt2_config *config)
 /* What the rows and columns of a block's tensors count. HEADS are channels too, but those of heads: cut. */
 enum extent { ONE, CHANNELS, HEADS, QKV, HIDDEN, GATED, EXTENT_COUNT };
 
-static size_t extent_of(enum extent extent, const struct gpt2_config *config)
+static size_t extent_of(enum extent extent, const struct model_config *config)
 {
-    size_t channels = (size_t)config->channels, hidden = (size_t)gpt2_hidden(config);
-    size_t kv_cols = channels / (size_t)config->heads * (size_t)gpt2_kv_heads(config);
+    size_t channels = (size_t)config->channels, hidden = (size_t)model_hidden(config);
+    size_t kv_cols = channels / (size_t)config->heads * (size_t)model_kv_heads(config);
     const size_t extents[EXTENT_COUNT] = {
         1, channels, channels, channels + 2 * kv_cols, hidden, 2 * hidden};
     return extents[extent];
@@ -131,7 +131,7 @@ struct block_tensor {
     bool residual; /* its output is added to the residual stream: starts smaller by √(2L) */
 };
 #define MOST_BLOCK_TENSORS 12
-static const struct block_tensor gpt2_block[] = {
+static const struct block_tensor model_block[] = {
     {"ln1w", CHANNELS, ONE, INIT_ONE, false},
     {"ln1b", CHANNELS, ONE, INIT_ZERO, false},
     {"qkvw", QKV, CHANNELS, INIT_NORMAL, false},
@@ -153,23 +153,23 @@ static const struct block_tensor llama_block[] = {
     {"fcw", GATED, CHANNELS, INIT_NORMAL, false},
     {"fcprojw", CHANNELS, HIDDEN, INIT_NORMAL, true},
 };
-_Static_assert(sizeof gpt2_block / sizeof *gpt2_block <= MOST_BLOCK_TENSORS, "room in the table");
+_Static_assert(sizeof model_block / sizeof *model_block <= MOST_BLOCK_TENSORS, "room in the table");
 
-static bool is_llama(const struct gpt2_config *config)
+static bool is_llama(const struct model_config *config)
 {
     return config->architecture == ARCHITECTURE_LLAMA;
 }
 
 /* The tensors of a block of this model. */
-static const struct block_tensor *block_of(int *count, const struct gpt2_config *config)
+static const struct block_tensor *block_of(int *count, const struct model_config *config)
 {
-    size_t count_of_gpt2 = sizeof gpt2_block / sizeof *gpt2_block,
+    size_t count_of_gpt2 = sizeof model_block / sizeof *model_block,
            count_of_llama = sizeof llama_block / sizeof *llama_block;
     *count = (int)(is_llama(config) ? count_of_llama : count_of_gpt2);
-    return is_llama(config) ? llama_block : gpt2_block;
+    return is_llama(config) ? llama_block : model_block;
 }
 
-double gpt2_block_elements(const struct gpt2_config *config)
+double model_block_elements(const struct model_config *config)
 {
     int count;
     const struct block_tensor *tensor = block_of(&count, config);
@@ -182,8 +182,8 @@ double gpt2_block_elements(const struct gpt2_config *config)
 /* The bands of an extent that a part holds; returns their number. */
 static int bands_of(struct param_band band[PARAM_BANDS_MOST], enum extent extent, const struct params *params)
 {
-    const struct gpt2_config *config = &params->config;
-    size_t kv_heads = (size_t)gpt2_kv_heads(config), hidden = (size_t)gpt2_hidden(config);
+    const struct model_config *config = &params->config;
+    size_t kv_heads = (size_t)model_kv_heads(config), hidden = (size_t)model_hidden(config);
     size_t heads = (size_t)config->heads, head_cols = (size_t)config->channels / heads;
     struct params_slice kv = params_slice(&params->part, kv_heads);
     struct params_slice columns = params_slice(&params->part, hidden);
@@ -284,7 +284,7 @@ static bool is_cut(enum extent extent)
 
 static void add_block(struct params *params, int layer)
 {
-    const struct gpt2_config *config = &params->config;
+    const struct model_config *config = &params->config;
     bool parts = params->part.tensor_count > 1;
     int count;
     const struct block_tensor *tensor = block_of(&count, config);
@@ -312,14 +312,14 @@ static void add_named(struct params *params, const char *name, int unit, size_t 
 }
 
 /* So many that a unit of them is at most as large as a block. */
-static int embedding_units(const struct gpt2_config *config)
+static int embedding_units(const struct model_config *config)
 {
     double most = config->vocab_block;
-    if (config->vocab_block == 0) most = floor(gpt2_block_elements(config) / config->channels);
+    if (config->vocab_block == 0) most = floor(model_block_elements(config) / config->channels);
     return (int)ceil(config->vocab / most);
 }
 
-enum status params_make(struct params *params, const struct gpt2_config *config)
+enum status params_make(struct params *params, const struct model_config *config)
 {
     return params_make_part(params, config, &(struct params_part){0, 1, 0, 1});
 }
@@ -337,10 +337,10 @@ static enum status open_tables(struct params *params, size_t params_most)
 }
 
 enum status params_make_part(
-    struct params *params, const struct gpt2_config *config, const struct params_part *part)
+    struct params *params, const struct model_config *config, const struct params_part *part)
 {
     *params = (struct params){0};
-    TRY(gpt2_config_check(config));
+    TRY(model_config_check(config));
     assert(part->tensor_rank >= 0 && part->tensor_rank < part->tensor_count);
     assert(part->stage >= 0 && part->stage < part->stage_count);
     params->config = *config;

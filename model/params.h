@@ -58,7 +58,7 @@
 enum architecture { ARCHITECTURE_GPT2, ARCHITECTURE_LLAMA };
 const char *architecture_name(enum architecture architecture); /* "gpt2", "llama" */
 
-struct gpt2_config {
+struct model_config {
     enum architecture architecture;
     int max_t;       /* positions */
     int vocab;       /* V: valid ids are 0 … V−1 */
@@ -72,21 +72,21 @@ struct gpt2_config {
 };
 
 /* What 0 stands for. */
-static inline int gpt2_kv_heads(const struct gpt2_config *config)
+static inline int model_kv_heads(const struct model_config *config)
 {
     return config->kv_heads != 0 ? config->kv_heads : config->heads;
 }
-static inline int64_t gpt2_hidden(const struct gpt2_config *config)
+static inline int64_t model_hidden(const struct model_config *config)
 {
     return config->hidden != 0 ? config->hidden : 4 * (int64_t)config->channels;
 }
-static inline int gpt2_rotary_base(const struct gpt2_config *config)
+static inline int model_rotary_base(const struct model_config *config)
 {
     return config->rotary_base != 0 ? config->rotary_base : 10000;
 }
 
 /* Elements of a block's unit. A double: asked before it is known that they can be counted. */
-double gpt2_block_elements(const struct gpt2_config *config);
+double model_block_elements(const struct model_config *config);
 
 /* A model by name. errors: INVALID listing the names.
  *
@@ -101,19 +101,19 @@ double gpt2_block_elements(const struct gpt2_config *config);
  *   llama-mini    L6  NH8  KV4 C384  H1024 V256    T256       9,835,392
  *   llama-1b      L16 NH32 KV8 C2048 H8192 V128256 T8192  1,235,814,400   Llama 3.2's shapes
  */
-MUST_CHECK enum status gpt2_preset(struct gpt2_config *config, const char *name);
+MUST_CHECK enum status model_preset(struct model_config *config, const char *name);
 
 /* Name number `index` of this list, from 0 on; NULL after the last. */
-const char *gpt2_preset_name(size_t index);
+const char *model_preset_name(size_t index);
 
 /* A model's shape as people write it, "L4 NH8 KV4 C128 H384 V256, T up to 128"; KV and H only where they are
  * not NH and 4C. */
-#define GPT2_SHAPE_BYTES 128
-void gpt2_shape(char text[GPT2_SHAPE_BYTES], const struct gpt2_config *config);
+#define MODEL_SHAPE_BYTES 128
+void model_shape(char text[MODEL_SHAPE_BYTES], const struct model_config *config);
 
 /* errors: INVALID naming the field, the value and what is expected (all positive, where 0 has no meaning;
  * C % NH = 0; NH % KV = 0; with rotary positions C / NH even). */
-MUST_CHECK enum status gpt2_config_check(const struct gpt2_config *config);
+MUST_CHECK enum status model_config_check(const struct model_config *config);
 
 enum param_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
 
@@ -148,7 +148,7 @@ struct param {
 };
 
 struct params {
-    struct gpt2_config config; /* of the whole model */
+    struct model_config config; /* of the whole model */
     struct params_part part;
     int unit_count;
     int embedding_units;   /* R: units 0 … R−1 */
@@ -165,9 +165,9 @@ struct params {
 
 /* Computes the table of the whole model, or of a part of it. A tensor may be cut into uneven parts, or into
  * empty ones. Free with params_free(), which accepts a zeroed struct. */
-MUST_CHECK enum status params_make(struct params *params, const struct gpt2_config *config);
+MUST_CHECK enum status params_make(struct params *params, const struct model_config *config);
 MUST_CHECK enum status params_make_part(
-    struct params *params, const struct gpt2_config *config, const struct params_part *part);
+    struct params *params, const struct model_config *config, const struct params_part *part);
 void params_free(struct params *params);
 
 /* Share i of n of `total` equal things. */

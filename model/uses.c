@@ -1,4 +1,4 @@
-/* uses: see uses.h. The order is that of the table at the head of gpt2.c; tests compare the two call by call. */
+/* uses: see uses.h. The order is that of the table at the head of model.c; tests compare the two call by call. */
 #include "model/uses.h"
 
 struct list {
@@ -14,7 +14,7 @@ static void put(struct list *list, int unit, enum unit_use use)
     list->count++;
 }
 
-static void put_forward(struct list *list, const struct gpt2_span *span)
+static void put_forward(struct list *list, const struct model_span *span)
 {
     const struct params *params = list->params;
     int rows = params->embedding_units;
@@ -26,7 +26,7 @@ static void put_forward(struct list *list, const struct gpt2_span *span)
     for (int u = 0; u < rows && span->last; u++) put(list, u, UNIT_FORWARD);
 }
 
-static void put_backward(struct list *list, const struct gpt2_span *span)
+static void put_backward(struct list *list, const struct model_span *span)
 {
     const struct params *params = list->params;
     int rows = params->embedding_units;
@@ -38,19 +38,19 @@ static void put_backward(struct list *list, const struct gpt2_span *span)
     for (int u = rows; u-- > 0 && span->first;) put(list, u, UNIT_BACKWARD_GRAD);
 }
 
-int gpt2_uses(struct model_use *uses, const struct params *params, bool backward)
+int model_uses(struct model_use *uses, const struct params *params, bool backward)
 {
-    const struct gpt2_span span = gpt2_span(params);
+    const struct model_span span = model_span(params);
     struct list list = {params, uses, 0};
     put_forward(&list, &span);
     if (backward) put_backward(&list, &span);
     return list.count;
 }
 
-int gpt2_sums(struct model_sum sums[GPT2_SUMS_MOST], enum pass_kind pass, int batch, int t,
-    const struct params *params, const struct gpt2_run *run)
+int model_sums(struct model_sum sums[MODEL_SUMS_MOST], enum pass_kind pass, int batch, int t,
+    const struct params *params, const struct model_run *run)
 {
-    const struct gpt2_span span = gpt2_span(params);
+    const struct model_span span = model_span(params);
     size_t rows = (size_t)batch * (size_t)t, vocab = (size_t)params->config.vocab;
     uint64_t blocks = (uint64_t)(span.end - span.begin), wide = 2 * blocks + span.first;
     if (pass == PASS_TRAIN) wide += (run->recompute ? 3 : 2) * blocks + span.last;

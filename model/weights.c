@@ -27,9 +27,10 @@ enum weights_kind weights_kind(const struct param *param)
 
 enum status weights_check_gpt2(const struct weights *weights)
 {
-    const struct gpt2_config *config = &weights->config;
-    bool plain = config->architecture == ARCHITECTURE_GPT2 && gpt2_kv_heads(config) == config->heads &&
-                 gpt2_hidden(config) == 4 * (int64_t)config->channels;
+    const struct model_config *config = &weights->config;
+    bool plain = config->architecture == ARCHITECTURE_GPT2 &&
+                 model_kv_heads(config) == config->heads &&
+                 model_hidden(config) == 4 * (int64_t)config->channels;
     if (plain) return STATUS_OK;
     return FAIL(STATUS_INVALID, "%s: %s files hold GPT-2's tensors only; this model is another: keep it "
         "as a checkpoint", weights->path, weights->format->name);
@@ -121,15 +122,15 @@ enum status weights_open(
     TRY(make(out, path, format));
     (*out)->config.heads = heads;
     enum status status = format->open(*out);
-    if (status == STATUS_OK) status = gpt2_config_check(&(*out)->config);
+    if (status == STATUS_OK) status = model_config_check(&(*out)->config);
     if (status == STATUS_OK) return STATUS_OK;
     weights_close(*out);
     *out = NULL;
     return status;
 }
 
-enum status weights_create(struct weights **out, const char *path, const struct weights_format *format,
-    const struct gpt2_config *config, enum dtype dtype)
+enum status weights_create(struct weights **out, const char *path,
+    const struct weights_format *format, const struct model_config *config, enum dtype dtype)
 {
     TRY(make(out, path, format));
     (*out)->config = *config;

@@ -35,7 +35,7 @@ struct weights_format {
 struct weights {
     const struct weights_format *format;
     char *path;
-    struct gpt2_config config;
+    struct model_config config;
     enum dtype dtype; /* of the values in the file: float32, bfloat16 or float16 */
     bool writes, whole;
     void *state; /* the format's */
@@ -53,7 +53,7 @@ MUST_CHECK enum status weights_open(struct weights **weights, const char *path,
 
 /* errors: INVALID (the format has no such model or dtype), SYSTEM. */
 MUST_CHECK enum status weights_create(struct weights **weights, const char *path,
-    const struct weights_format *format, const struct gpt2_config *config, enum dtype dtype);
+    const struct weights_format *format, const struct model_config *config, enum dtype dtype);
 
 /* values: (whole_rows, whole_cols) of a parameter of the whole model. Written once each, in the order
  * of params.h. errors: DATA, SYSTEM. */

@@ -24,7 +24,7 @@ struct llmc {
 /* Where each kind begins. Counted as doubles first: a header may say anything. */
 static enum status place(struct llmc *llmc, const struct weights *weights)
 {
-    const struct gpt2_config *config = &weights->config;
+    const struct model_config *config = &weights->config;
     double l = config->layers, c = config->channels;
     const double elements[KIND_COUNT] = {(double)llmc->padded_vocab * c, config->max_t * c, l * c, l * c,
         l * 3 * c * c, l * 3 * c, l * c * c, l * c, l * c, l * c, l * 4 * c * c, l * 4 * c, l * 4 * c * c,
@@ -73,8 +73,11 @@ static enum status read_header(struct llmc *llmc, struct weights *weights)
         return FAIL(STATUS_INVALID, "%s: has %d heads, %d were asked for", weights->path, header[5],
             weights->config.heads);
     weights->dtype = header[1] == VERSION_FLOAT32 ? DTYPE_FLOAT32 : DTYPE_BFLOAT16;
-    weights->config = (struct gpt2_config){.max_t = header[2], .vocab = header[3], .layers = header[4],
-        .heads = header[5], .channels = header[6]};
+    weights->config = (struct model_config){.max_t = header[2],
+        .vocab = header[3],
+        .layers = header[4],
+        .heads = header[5],
+        .channels = header[6]};
     llmc->padded_vocab = (size_t)header[7];
     return STATUS_OK;
 }
@@ -112,7 +115,7 @@ static enum status llmc_read(float *values, const struct param *param, struct we
 
 static enum status write_header(const struct llmc *llmc, const struct weights *weights)
 {
-    const struct gpt2_config *config = &weights->config;
+    const struct model_config *config = &weights->config;
     const int32_t header[HEADER_WORDS] = {MAGIC,
         weights->dtype == DTYPE_FLOAT32 ? VERSION_FLOAT32 : VERSION_BFLOAT16, config->max_t, config->vocab,
         config->layers, config->heads, config->channels, (int32_t)llmc->padded_vocab};

@@ -158,7 +158,7 @@ static enum status safetensors_file_open(struct weights *weights)
     hugging->prefix = "";
     if (find("wte.weight", hugging) == NULL) hugging->prefix = PREFIX;
     TRY(find_config(weights, hugging));
-    TRY(gpt2_config_check(&weights->config));
+    TRY(model_config_check(&weights->config));
     return open_turned(hugging, weights);
 }
 

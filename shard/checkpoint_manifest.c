@@ -327,7 +327,7 @@ static enum status read_ranges(
 }
 
 static enum status read_shard(struct manifest_shard *shard, const cJSON *item, const char *path,
-    const struct gpt2_config *model)
+    const struct model_config *model)
 {
     uint64_t crc;
     TRY(read_number(&shard->bytes, item, "bytes", 0, NUMBER_MOST, path));

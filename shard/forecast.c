@@ -48,19 +48,19 @@ struct tables {
     struct params params;
     struct layout layout;
     struct stage_config stage;
-    struct gpt2_run run;
+    struct model_run run;
     struct activation_config carries;
 };
 
 /* Every sum below fits 64 bits, and the tables fit a machine. Refuses generously. */
 static bool is_countable(const struct train_config *config)
 {
-    const struct gpt2_config *model = &config->model;
+    const struct model_config *model = &config->model;
     double channels = model->channels, layers = model->layers, t = config->seq,
            rows = (double)config->batch * t;
-    double block = gpt2_block_elements(model);
+    double block = model_block_elements(model);
     double elements = block * layers + ((double)model->vocab + (double)model->max_t) * channels;
-    double wide = 12.0 * channels + 4.0 * (double)gpt2_hidden(model) + model->heads;
+    double wide = 12.0 * channels + 4.0 * (double)model_hidden(model) + model->heads;
     double activations = rows * (wide * layers + model->vocab) + 64.0 * t * t;
     double units = (double)model->vocab * channels / block;
     return model->layers <= FORECAST_MOST_LAYERS && units < 1e6 && 64.0 * elements < 0x1p60 &&
@@ -70,7 +70,7 @@ static bool is_countable(const struct train_config *config)
 static enum status resolve(
     struct grid *grid, struct train_config *config, int nranks, int pipeline_stage)
 {
-    const struct gpt2_config *model = &config->model;
+    const struct model_config *model = &config->model;
     config->data = "any"; /* nothing is read */
     TRY(train_config_check(config));
     if (config->seq == 0) config->seq = model->max_t;
@@ -110,7 +110,7 @@ static void tables_free(struct tables *tables)
 static uint64_t predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct tables *tables,
     const struct forecast_config *config)
 {
-    struct gpt2_memory memory = gpt2_memory(&tables->params, &tables->run, NULL);
+    struct model_memory memory = model_memory(&tables->params, &tables->run, NULL);
     ledger_predict_held(held, &memory, &tables->carries, &tables->stage);
     held[MEMORY_COMMUNICATION] = config->communication_bytes;
     if (config->communication_bytes == 0)

@@ -7,7 +7,7 @@
  * to choose.
  *
  *   held   weights, gradients, optimizer, gathered   stage_predict_held()   shrink with N by stage
- *          activations, checkpoints, workspace       gpt2_memory()          grow with the tokens
+ *          activations, checkpoints, workspace       model_memory()          grow with the tokens
  *          communication                             about                  constant
  *   sent   a step: A micro-batches, one update       ledger_predict()
  */

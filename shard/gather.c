@@ -23,8 +23,8 @@ static int cache_take(struct gather_cache *cache, int unit, bool *missing)
 /* Of a forward and its backward. NULL: no memory. */
 static struct model_use *list_uses(const struct params *params)
 {
-    struct model_use *uses = calloc((size_t)gpt2_uses(NULL, params, true), sizeof *uses);
-    if (uses != NULL) gpt2_uses(uses, params, true);
+    struct model_use *uses = calloc((size_t)model_uses(NULL, params, true), sizeof *uses);
+    if (uses != NULL) model_uses(uses, params, true);
     return uses;
 }
 
@@ -33,8 +33,8 @@ static struct gather_order order_of(
 {
     return (struct gather_order){
         .uses = uses,
-        .forward_count = gpt2_uses(NULL, config->params, false),
-        .train_count = gpt2_uses(NULL, config->params, true),
+        .forward_count = model_uses(NULL, config->params, false),
+        .train_count = model_uses(NULL, config->params, true),
         .place = stage_place(config),
         .backward = backward,
     };

@@ -96,7 +96,7 @@ static struct memory_account ledger_account(struct device *device)
     return account;
 }
 
-void ledger_predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct gpt2_memory *memory,
+void ledger_predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct model_memory *memory,
     const struct activation_config *carries, const struct stage_config *config)
 {
     stage_predict_held(held, config);
@@ -107,7 +107,7 @@ void ledger_predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct gpt2_memo
 }
 
 void ledger_read(struct ledger *ledger, const struct ledger_events *events,
-    const struct ledger_traffic *start, const struct gpt2_memory *memory,
+    const struct ledger_traffic *start, const struct model_memory *memory,
     const struct activation_config *carries, const struct stage *stage)
 {
     const struct stage_config *config = &stage->config;

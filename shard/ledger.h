@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "ring/ring.h"
 #include "shard/activation.h"
 #include "shard/stage.h"
@@ -87,14 +87,14 @@ void ledger_predict(uint64_t sent[COLLECTIVE_COUNT], const struct ledger_events 
 /* The bytes that stage, model and store of checkpoints hold together, by tag, but for
  * communication's: how many edges a rank opens is the ring's to choose. memory: what the model is
  * opened with. Pure. */
-void ledger_predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct gpt2_memory *memory,
+void ledger_predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct model_memory *memory,
     const struct activation_config *carries, const struct stage_config *config);
 
 /* start: ledger_traffic() before the first event. memory: what the model was opened with. carries:
  * the store of checkpoints. device: the stage's and the model's, used for nothing else that is
  * tagged so. */
 void ledger_read(struct ledger *ledger, const struct ledger_events *events,
-    const struct ledger_traffic *start, const struct gpt2_memory *memory,
+    const struct ledger_traffic *start, const struct model_memory *memory,
     const struct activation_config *carries, const struct stage *stage);
 
 /* Compares the ranks: fills in what the ledger says of all of them. collective over the bootstrap.

@@ -23,7 +23,7 @@ static size_t read_batches(struct trainer *trainer)
         tokens_train_batch(trainer->inputs + (size_t)a * tokens,
             trainer->targets + (size_t)a * tokens, index, trainer->tokens);
     for (size_t i = 0; i < tokens * (size_t)trainer->config.accumulate; i++)
-        valid += trainer->targets[i] != GPT2_IGNORED_TARGET;
+        valid += trainer->targets[i] != MODEL_IGNORED_TARGET;
     trainer->sequences = index * sequences;
     return valid;
 }
@@ -33,10 +33,10 @@ bool trainer_has_head(const struct trainer *trainer)
     return trainer->place.stage == trainer->place.stage_count - 1;
 }
 
-static struct gpt2_pass pass_of(const struct pipeline_step *step, const struct trainer *trainer)
+static struct model_pass pass_of(const struct pipeline_step *step, const struct trainer *trainer)
 {
     size_t first = (size_t)step->micro * batch_tokens(trainer);
-    return (struct gpt2_pass){.slot = step->slot,
+    return (struct model_pass){.slot = step->slot,
         .tokens = trainer->inputs + first,
         .targets = trainer->targets + first,
         .batch = trainer->config.batch,
@@ -50,7 +50,7 @@ static bool is_backward(int index, const struct pipeline_place *place)
 }
 
 /* Counts what was done, of how many tokens: a forward and its backward, or a forward alone. */
-static void count_pass(enum pass_kind kind, const struct gpt2_pass *pass, struct trainer *trainer)
+static void count_pass(enum pass_kind kind, const struct model_pass *pass, struct trainer *trainer)
 {
     struct ledger_events *events = &trainer->events;
     bool train = kind == PASS_TRAIN;
@@ -69,7 +69,7 @@ static void count_pass(enum pass_kind kind, const struct gpt2_pass *pass, struct
 static enum status run_forward(int index, struct trainer *trainer)
 {
     struct pipeline_step step = pipeline_step_at(&trainer->place, index);
-    struct gpt2_pass pass = pass_of(&step, trainer);
+    struct model_pass pass = pass_of(&step, trainer);
     if (index == 0 || trainer->place.stage_count == 1) stage_begin_passes(trainer->stage, true);
     TRY(activation_begin_forward(step.slot, true, trainer->activations));
     return pipeline_forward(&pass, is_backward(index + 1, &trainer->place), trainer->pipeline);
@@ -78,13 +78,13 @@ static enum status run_forward(int index, struct trainer *trainer)
 static enum status run_backward(double *loss_sum, float scale, int index, struct trainer *trainer)
 {
     struct pipeline_step step = pipeline_step_at(&trainer->place, index);
-    struct gpt2_pass pass = pass_of(&step, trainer);
+    struct model_pass pass = pass_of(&step, trainer);
     double loss = 0.0;
     stage_begin_backward(trainer->stage, step.micro == trainer->place.micro_count - 1);
     activation_begin_backward(step.slot, trainer->activations);
     TRY(pipeline_backward(scale, &pass, trainer->pipeline));
     /* Where the head is, the forward came just before; the backward may still be running. */
-    if (trainer_has_head(trainer)) TRY(gpt2_loss(&loss, trainer->model));
+    if (trainer_has_head(trainer)) TRY(model_loss(&loss, trainer->model));
     *loss_sum += loss;
     count_pass(PASS_TRAIN, &pass, trainer);
     return STATUS_OK;
@@ -124,7 +124,7 @@ enum status trainer_run_passes(double *valid, struct trainer *trainer)
     return stage_gather(gathered, 1, trainer->comm, stage);
 }
 
-enum status trainer_forward(const struct gpt2_pass *pass, struct trainer *trainer)
+enum status trainer_forward(const struct model_pass *pass, struct trainer *trainer)
 {
     stage_begin_passes(trainer->stage, false);
     TRY(activation_begin_forward(pass->slot, false, trainer->activations));

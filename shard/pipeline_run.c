@@ -84,23 +84,23 @@ static enum status queue_send(struct span x, int to, struct ring_comm *comm, str
     return event_record(sent, stream, run->config.device);
 }
 
-static enum status expect_gradient(const struct gpt2_pass *pass, struct pipeline_run *run)
+static enum status expect_gradient(const struct model_pass *pass, struct pipeline_run *run)
 {
     const struct pipeline_config *config = &run->config;
     if (run->gradient_expected) return STATUS_OK;
     run->gradient_expected = true;
-    return queue_receive(gpt2_gradient(pass, config->model), config->stage + 1, config->back,
+    return queue_receive(model_gradient(pass, config->model), config->stage + 1, config->back,
         run->back, run->gradient_there, run);
 }
 
 /* ---- passes ---- */
 
 enum status pipeline_forward(
-    const struct gpt2_pass *pass, bool backward_follows, struct pipeline_run *run)
+    const struct model_pass *pass, bool backward_follows, struct pipeline_run *run)
 {
     const struct pipeline_config *config = &run->config;
     if (!is_first(run)) {
-        TRY(queue_receive(gpt2_input(pass, config->model), config->stage - 1, config->onward,
+        TRY(queue_receive(model_input(pass, config->model), config->stage - 1, config->onward,
             run->onward, run->input_there, run));
         TRY(computing_waits(run->input_there, &run->computing));
     }
@@ -108,13 +108,13 @@ enum status pipeline_forward(
         TRY(computing_waits(run->output_sent, &run->computing)); /* the last one's, whose memory this one takes */
         if (backward_follows) TRY(expect_gradient(pass, run));
     }
-    TRY(gpt2_forward_pass(pass, config->model));
+    TRY(model_forward_pass(pass, config->model));
     if (is_last(run)) return STATUS_OK;
-    return queue_send(gpt2_output(pass, config->model), config->stage + 1, config->onward,
+    return queue_send(model_output(pass, config->model), config->stage + 1, config->onward,
         run->onward, run->output_sent, run);
 }
 
-enum status pipeline_backward(float scale, const struct gpt2_pass *pass, struct pipeline_run *run)
+enum status pipeline_backward(float scale, const struct model_pass *pass, struct pipeline_run *run)
 {
     const struct pipeline_config *config = &run->config;
     if (!is_last(run)) {
@@ -126,9 +126,9 @@ enum status pipeline_backward(float scale, const struct gpt2_pass *pass, struct 
     } else if (!is_first(run)) {
         TRY(computing_waits(run->gradient_sent, &run->computing));
     }
-    TRY(gpt2_backward_pass(scale, pass, config->model));
+    TRY(model_backward_pass(scale, pass, config->model));
     if (is_first(run)) return STATUS_OK;
-    return queue_send(gpt2_gradient(pass, config->model), config->stage - 1, config->back,
+    return queue_send(model_gradient(pass, config->model), config->stage - 1, config->back,
         run->back, run->gradient_sent, run);
 }
 

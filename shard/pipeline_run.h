@@ -23,7 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "ring/ring.h"
 #include "verbs/device.h"
 
@@ -31,9 +31,9 @@ struct pipeline_config {
     int stage, stage_count;
     struct ring_comm *onward,
         *back;              /* of the pipeline's stages, as ranks; NULL where there is one */
-    struct gpt2 *model;     /* this stage's part. It, device and streams outlive the run */
-    bool carried;           /* its hooks carry inputs of blocks away (gpt2_run.carried) */
-    enum dtype dtype;       /* of activations: gpt2_activation_dtype() */
+    struct model *model;    /* this stage's part. It, device and streams outlive the run */
+    bool carried;           /* its hooks carry inputs of blocks away (model_run.carried) */
+    enum dtype dtype;       /* of activations: model_activation_dtype() */
     struct stream *compute; /* the model's; NULL where the caller's thread computes */
     struct device *device;
 };
@@ -45,14 +45,14 @@ MUST_CHECK enum status pipeline_open(
     struct pipeline_run **run, const struct pipeline_config *config);
 void pipeline_close(struct pipeline_run *run);
 
-/* gpt2_forward_pass() and gpt2_backward_pass(), once the input has come; the output then goes on its
+/* model_forward_pass() and model_backward_pass(), once the input has come; the output then goes on its
  * way. backward_follows: the next pass of this stage is a backward. All stages do the passes of the
  * same micro-batches, in an order that pipeline.h gives. Of one stage: nothing but the pass.
  * errors: as those; the ring's. */
 MUST_CHECK enum status pipeline_forward(
-    const struct gpt2_pass *pass, bool backward_follows, struct pipeline_run *run);
+    const struct model_pass *pass, bool backward_follows, struct pipeline_run *run);
 MUST_CHECK enum status pipeline_backward(
-    float scale, const struct gpt2_pass *pass, struct pipeline_run *run);
+    float scale, const struct model_pass *pass, struct pipeline_run *run);
 
 /* Waits until all that was queued has passed. errors: of what was sent and received. */
 MUST_CHECK enum status pipeline_synchronize(struct pipeline_run *run);

@@ -9,7 +9,7 @@
  *   arenas   | checkpoints | gradients | scratch: a heap of its own, empty between blocks |
  *
  * Scratch is as long as its tensor is needed, as in a program that frees what it no longer uses.
- * (The model itself has fixed places for all of it: gpt2_open.c.) With less memory than its extent
+ * (The model itself has fixed places for all of it: model_open.c.) With less memory than its extent
  * a first-fit heap fails, with more it does not: places do not depend on the end.
  */
 #ifndef SHARD_REPLAY_H

@@ -56,10 +56,10 @@ enum status trainer_sample(struct trainer *trainer)
     uint64_t state = config->seed;
     for (; count < prompt_count + config->sample_tokens; count++) {
         int t = count < config->seq ? count : config->seq;
-        const struct gpt2_pass pass = {0, tokens + count - t, NULL, 1, t};
+        const struct model_pass pass = {0, tokens + count - t, NULL, 1, t};
         TRY_GOTO(trainer_forward(&pass, trainer));
         if (trainer_has_head(trainer)) {
-            TRY_GOTO(gpt2_logits(logits, 0, t - 1, trainer->model));
+            TRY_GOTO(model_logits(logits, 0, t - 1, trainer->model));
             tokens[count] = draw_token(logits, NULL, vocab, &draw, &state);
         }
         TRY_GOTO(tell_token(&tokens[count], trainer));

@@ -2,7 +2,7 @@
  * it runs.
  *
  *     struct train_config config = train_config_default();
- *     TRY(gpt2_preset(&config.model, "nano"));
+ *     TRY(model_preset(&config.model, "nano"));
  *     config.data = "bible.txt";
  *     TRY(train_config_check(&config));
  *     TRY(train(&config, &observer, comm, bootstrap, device));
@@ -31,7 +31,7 @@ struct train_config {
     int tensor;               /* M: ranks that share every tensor (grid.h) */
     int pipeline;             /* P: stages that share the blocks (pipeline.h) */
     int shard_group;          /* data ranks that keep one copy of what is sharded; 0: all. Divides them */
-    struct gpt2_config model; /* vocab: at most; text makes it 256 */
+    struct model_config model; /* vocab: at most; text makes it 256 */
     const char *data;         /* file or glob (tokens.h) */
     const char *validation;   /* NULL: the last tenth of data */
     int batch;                /* sequences per data rank and micro-batch */

@@ -142,7 +142,7 @@ MUST_CHECK enum status stage_write_part(const struct stage_part *part, const flo
  * read into the parts. Synchronizes. collective. errors: the ring's. */
 MUST_CHECK enum status stage_publish(struct stage *stage);
 
-/* The table for gpt2_open(). */
+/* The table for model_open(). */
 struct model_hooks stage_hooks(struct stage *stage);
 
 /* Gradients become zero. */

@@ -107,17 +107,17 @@ void tensor_hooks(struct model_hooks *hooks, struct tensor_group *tensor)
 /* ---- predictions ---- */
 
 uint64_t tensor_predict_sent(enum pass_kind pass, int batch, int t, const struct params *params,
-    const struct gpt2_run *run, const struct grid *grid, struct device *device)
+    const struct model_run *run, const struct grid *grid, struct device *device)
 {
-    struct model_sum sums[GPT2_SUMS_MOST];
+    struct model_sum sums[MODEL_SUMS_MOST];
     if (grid->tensor_count == 1) return 0;
     bool on_device = device != NULL && device_kind(device) == MEMORY_CUDA;
-    int count = gpt2_sums(sums, pass, batch, t, params, run);
+    int count = model_sums(sums, pass, batch, t, params, run);
     uint64_t sent = 0;
     for (int i = 0; i < count; i++) {
         struct ring_call call = {
             .collective = COLLECTIVE_ALL_REDUCE,
-            .dtype = sums[i].activations ? gpt2_activation_dtype(run, device) : DTYPE_FLOAT32,
+            .dtype = sums[i].activations ? model_activation_dtype(run, device) : DTYPE_FLOAT32,
             .redop = sums[i].max ? REDOP_MAX : REDOP_SUM,
             .count = sums[i].count,
             .on_device = on_device && !sums[i].on_host,
@@ -128,12 +128,12 @@ uint64_t tensor_predict_sent(enum pass_kind pass, int batch, int t, const struct
     return sent;
 }
 
-double tensor_paper_bytes(const struct params *params, const struct gpt2_run *run,
+double tensor_paper_bytes(const struct params *params, const struct model_run *run,
     const struct grid *grid, struct device *device)
 {
     double m = grid->tensor_count, channels = params->config.channels;
     double blocks = (double)params_blocks(&params->part, params->config.layers).count;
     double elements = (run->recompute ? 12.0 : 8.0) * run->batch * run->t * channels;
-    return blocks * elements * (double)dtype_bytes(gpt2_activation_dtype(run, device)) * (m - 1.0) /
-           m;
+    return blocks * elements * (double)dtype_bytes(model_activation_dtype(run, device)) *
+           (m - 1.0) / m;
 }

@@ -11,7 +11,7 @@
 #ifndef SHARD_TENSOR_H
 #define SHARD_TENSOR_H
 
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "model/uses.h"
 #include "ring/ring.h"
 #include "shard/grid.h"
@@ -48,11 +48,11 @@ uint64_t tensor_wait_ns(const struct tensor_group *tensor);
 /* The bytes that the sums of one pass make this rank send; 0 with one tensor rank. Pure. device:
  * NULL: the host. */
 uint64_t tensor_predict_sent(enum pass_kind pass, int batch, int t, const struct params *params,
-    const struct gpt2_run *run, const struct grid *grid, struct device *device);
+    const struct model_run *run, const struct grid *grid, struct device *device);
 
 /* The paper's count of the same, of one training pass: 12·b·s·h elements a block with recomputation,
  * 8·b·s·h without, times (M−1)/M; embedding and head not counted. */
-double tensor_paper_bytes(const struct params *params, const struct gpt2_run *run,
+double tensor_paper_bytes(const struct params *params, const struct model_run *run,
     const struct grid *grid, struct device *device);
 
 #endif

@@ -33,7 +33,7 @@ struct train_config train_config_default(void)
         .overlap = true,
     };
     config.adam.beta2 = 0.99f;
-    if (gpt2_preset(&config.model, "nano") != STATUS_OK) config.model = (struct gpt2_config){0};
+    if (model_preset(&config.model, "nano") != STATUS_OK) config.model = (struct model_config){0};
     return config;
 }
 
@@ -86,9 +86,9 @@ static enum status check_stage(const struct train_config *config)
 /* What is cut must be cut evenly: ranks that wait for one another have the same work. */
 static enum status check_tensor(const struct train_config *config)
 {
-    const struct gpt2_config *model = &config->model;
-    int64_t hidden = gpt2_hidden(model);
-    int heads = gpt2_kv_heads(model), m = config->tensor;
+    const struct model_config *model = &config->model;
+    int64_t hidden = model_hidden(model);
+    int heads = model_kv_heads(model), m = config->tensor;
     if (m < 1)
         return FAIL(STATUS_INVALID, "tensor is %d, expected at least 1 rank to hold a tensor", m);
     if (heads % m != 0)
@@ -162,7 +162,7 @@ static enum status check_numbers(const struct train_config *config)
 
 enum status train_config_check(const struct train_config *config)
 {
-    TRY(gpt2_config_check(&config->model));
+    TRY(model_config_check(&config->model));
     TRY(check_tensor(config));
     TRY(check_pipeline(config));
     TRY(check_stage(config));
@@ -224,7 +224,7 @@ struct pipeline_place train_place(const struct train_config *config, const struc
 }
 
 struct pipeline_config train_pipeline_config(
-    const struct gpt2_run *run, const struct grid *grid, struct device *device)
+    const struct model_run *run, const struct grid *grid, struct device *device)
 {
     return (struct pipeline_config){
         .stage = grid->pipeline,
@@ -232,16 +232,16 @@ struct pipeline_config train_pipeline_config(
         .onward = grid->pipeline_comm,
         .back = grid->pipeline_back_comm,
         .carried = run->carried,
-        .dtype = gpt2_activation_dtype(run, device),
+        .dtype = model_activation_dtype(run, device),
         .compute = run->stream,
         .device = device,
     };
 }
 
-struct gpt2_run train_gpt2_run(const struct train_config *config, const struct grid *grid)
+struct model_run train_gpt2_run(const struct train_config *config, const struct grid *grid)
 {
     const struct pipeline_place place = train_place(config, grid);
-    return (struct gpt2_run){
+    return (struct model_run){
         .passes = pipeline_slots(&place),
         .batch = config->batch,
         .t = config->seq,
@@ -253,17 +253,17 @@ struct gpt2_run train_gpt2_run(const struct train_config *config, const struct g
 }
 
 struct activation_config train_activation_config(const struct train_config *config,
-    const struct params *params, const struct gpt2_run *run, const struct grid *grid,
+    const struct params *params, const struct model_run *run, const struct grid *grid,
     struct device *device)
 {
-    const struct gpt2_span span = gpt2_span(params);
+    const struct model_span span = model_span(params);
     return (struct activation_config){
         .keep = config->activations,
         .first_block = span.begin,
         .block_count = span.end - span.begin,
         .pass_count = run->passes > 0 ? run->passes : 1,
         .elements = (size_t)run->batch * (size_t)run->t * (size_t)params->config.channels,
-        .dtype = gpt2_activation_dtype(run, device),
+        .dtype = model_activation_dtype(run, device),
         .rank = params->part.tensor_rank,
         .nranks = params->part.tensor_count,
         .overlap = config->overlap,
@@ -297,7 +297,7 @@ static const char *activations_word(double keep)
 int train_values(
     struct train_value values[TRAIN_VALUES_MOST], const struct train_config *config, int nranks)
 {
-    const struct gpt2_config *model = &config->model;
+    const struct model_config *model = &config->model;
     const struct adam_config *adam = &config->adam;
     int group = config->shard_group > 0 ? config->shard_group
                                          : nranks / (config->tensor * config->pipeline);
@@ -309,10 +309,10 @@ int train_values(
         {{"channels", model->channels, NULL}, VALUE_MODEL},
         {{"vocab_block", model->vocab_block, NULL}, VALUE_MODEL},
         {{"architecture", model->architecture, architecture_word}, VALUE_MODEL},
-        {{"kv_heads", unless_default(gpt2_kv_heads(model), model->heads), NULL}, VALUE_MODEL},
-        {{"hidden", unless_default(gpt2_hidden(model), 4 * (int64_t)model->channels), NULL},
+        {{"kv_heads", unless_default(model_kv_heads(model), model->heads), NULL}, VALUE_MODEL},
+        {{"hidden", unless_default(model_hidden(model), 4 * (int64_t)model->channels), NULL},
             VALUE_MODEL},
-        {{"rotary_base", unless_default(gpt2_rotary_base(model), 10000), NULL}, VALUE_MODEL},
+        {{"rotary_base", unless_default(model_rotary_base(model), 10000), NULL}, VALUE_MODEL},
         {{"ranks", nranks, NULL}, VALUE_BITS},
         {{"batch", config->batch, NULL}, VALUE_BITS},
         {{"seq", config->seq, NULL}, VALUE_BITS},

@@ -132,7 +132,7 @@ static void tell_start(const struct trainer *trainer)
         .train_tokens = tokens_count(trainer->tokens, SPLIT_TRAIN),
         .validation_tokens = tokens_count(trainer->tokens, SPLIT_VALIDATION),
     };
-    struct gpt2_memory memory = gpt2_memory(&trainer->params, &trainer->run, trainer->device);
+    struct model_memory memory = model_memory(&trainer->params, &trainer->run, trainer->device);
     ledger_predict_held(start.held_bytes, &memory, &trainer->carries, &trainer->stage->config);
     trainer->observer->start(trainer->observer->context, &start);
 }
@@ -195,7 +195,7 @@ static enum status run(struct trainer *trainer)
     if (trainer->config.sample_tokens > 0) TRY(trainer_sample(trainer));
     if (trainer->place.stage_count > 1 && trainer->passes_ns > 0) TRY(tell_bubble(trainer));
     struct ledger ledger;
-    struct gpt2_memory memory = gpt2_memory(&trainer->params, &trainer->run, trainer->device);
+    struct model_memory memory = model_memory(&trainer->params, &trainer->run, trainer->device);
     TRY(stage_synchronize(trainer->stage));
     ledger_read(
         &ledger, &trainer->events, &trainer->start, &memory, &trainer->carries, trainer->stage);

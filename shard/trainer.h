@@ -4,7 +4,7 @@
 #ifndef SHARD_TRAINER_H
 #define SHARD_TRAINER_H
 
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "model/tokens.h"
 #include "shard/agree.h"
 #include "shard/pipeline_run.h"
@@ -26,10 +26,10 @@ struct trainer {
     struct layout layout; /* of a shard group */
     struct tensor_group *tensor; /* NULL where no tensor is shared */
     struct stage *stage;
-    struct gpt2_run run;
+    struct model_run run;
     struct activation_config carries;
     struct activation *activations; /* NULL where the model keeps them */
-    struct gpt2 *model;
+    struct model *model;
     struct pipeline_place place; /* of a step's passes */
     struct pipeline_run *pipeline;
     uint64_t passes_ns, passes_wait_ns; /* from first forwards to norms: the time, and of it blocked */
@@ -53,9 +53,9 @@ void trainer_close(struct trainer *trainer);
  * Once the stage's stream has passed, trainer->gathered holds every rank's sum of losses.
  * collective. */
 MUST_CHECK enum status trainer_run_passes(double *valid, struct trainer *trainer);
-/* The forward of one pass alone, in slot 0; gpt2_loss() or gpt2_logits() may follow where the head
+/* The forward of one pass alone, in slot 0; model_loss() or model_logits() may follow where the head
  * is. collective. */
-MUST_CHECK enum status trainer_forward(const struct gpt2_pass *pass, struct trainer *trainer);
+MUST_CHECK enum status trainer_forward(const struct model_pass *pass, struct trainer *trainer);
 /* Whether this rank's part of the model has the head: the others know neither losses nor logits. */
 bool trainer_has_head(const struct trainer *trainer);
 
@@ -78,13 +78,13 @@ MUST_CHECK enum status train_config_grid(
 struct stage_config train_stage_config(const struct train_config *config,
     const struct params *params, const struct layout *layout, const struct grid *grid);
 struct pipeline_place train_place(const struct train_config *config, const struct grid *grid);
-struct gpt2_run train_gpt2_run(const struct train_config *config, const struct grid *grid);
+struct model_run train_gpt2_run(const struct train_config *config, const struct grid *grid);
 /* The pipeline of that run; it still lacks the model. device: NULL: the host. */
 struct pipeline_config train_pipeline_config(
-    const struct gpt2_run *run, const struct grid *grid, struct device *device);
+    const struct model_run *run, const struct grid *grid, struct device *device);
 /* The store of that run's checkpoints; it still lacks the ring's stream. device: NULL: the host. */
 struct activation_config train_activation_config(const struct train_config *config,
-    const struct params *params, const struct gpt2_run *run, const struct grid *grid,
+    const struct params *params, const struct model_run *run, const struct grid *grid,
     struct device *device);
 
 /* Every number of the configuration that must agree on all ranks; those marked decide the bits of a

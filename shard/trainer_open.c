@@ -38,7 +38,7 @@ static enum status open_tensor(struct model_hooks *hooks, struct trainer *traine
 {
     const struct tensor_config config = {
         .grid = &trainer->grid,
-        .dtype = gpt2_activation_dtype(&trainer->run, trainer->device),
+        .dtype = model_activation_dtype(&trainer->run, trainer->device),
         /* Where this thread computes it gathers checkpoints too, as it sums. */
         .shared = trainer->run.stream != NULL,
         .compute = trainer->run.stream,
@@ -94,7 +94,7 @@ static enum status open_own(struct trainer *trainer)
     struct model_hooks hooks = stage_hooks(trainer->stage);
     TRY(open_tensor(&hooks, trainer));
     TRY(open_activations(&hooks, trainer));
-    TRY(gpt2_open(&trainer->model, &trainer->params, &hooks, &trainer->run, trainer->device));
+    TRY(model_open(&trainer->model, &trainer->params, &hooks, &trainer->run, trainer->device));
     TRY(open_pipeline(trainer));
     size_t tokens = (size_t)config->accumulate * (size_t)config->batch * (size_t)config->seq;
     trainer->inputs = calloc(tokens, sizeof *trainer->inputs);
@@ -144,7 +144,7 @@ enum status trainer_open(struct trainer *trainer)
 void trainer_close(struct trainer *trainer)
 {
     pipeline_close(trainer->pipeline);
-    gpt2_close(trainer->model);
+    model_close(trainer->model);
     activation_close(trainer->activations);
     tensor_close(trainer->tensor);
     stage_close(trainer->stage);

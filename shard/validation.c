@@ -10,7 +10,7 @@ enum status trainer_validate(double *loss, size_t batches, struct trainer *train
     if (batches == 0 || batches > all) batches = all;
     double *own = trainer->gathered + 2 * trainer->rank; /* {sum of losses, valid targets} */
     own[0] = own[1] = 0.0;
-    const struct gpt2_pass pass = {
+    const struct model_pass pass = {
         0, trainer->inputs, trainer->targets, config->batch, config->seq};
     const size_t tokens = (size_t)config->batch * (size_t)config->seq;
     for (size_t i = 0; i < batches; i++) {
@@ -18,9 +18,9 @@ enum status trainer_validate(double *loss, size_t batches, struct trainer *train
         tokens_validation_batch(trainer->inputs, trainer->targets, index, trainer->tokens);
         TRY(trainer_forward(&pass, trainer));
         double sum = 0.0;
-        if (trainer_has_head(trainer)) TRY(gpt2_loss(&sum, trainer->model));
+        if (trainer_has_head(trainer)) TRY(model_loss(&sum, trainer->model));
         own[0] += sum;
-        for (size_t t = 0; t < tokens; t++) own[1] += trainer->targets[t] != GPT2_IGNORED_TARGET;
+        for (size_t t = 0; t < tokens; t++) own[1] += trainer->targets[t] != MODEL_IGNORED_TARGET;
     }
     TRY(pipeline_synchronize(trainer->pipeline));
     TRY(stage_gather(trainer->gathered, 2, trainer->comm, trainer->stage));

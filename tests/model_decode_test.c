@@ -8,16 +8,23 @@
 #include <string.h>
 
 #include "model/decode.h"
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "tests/harness/harness.h"
 #include "tests/harness/model_host.h"
 
 #define T     150
 #define VOCAB 37
 
-static const struct gpt2_config configs[] = {
+static const struct model_config configs[] = {
     {.max_t = T, .vocab = VOCAB, .layers = 2, .heads = 3, .channels = 24, .vocab_block = 10},
-    {.architecture = ARCHITECTURE_LLAMA, .max_t = T, .vocab = VOCAB, .layers = 2, .heads = 6, .kv_heads = 2, .channels = 48, .hidden = 40},
+    {.architecture = ARCHITECTURE_LLAMA,
+        .max_t = T,
+        .vocab = VOCAB,
+        .layers = 2,
+        .heads = 6,
+        .kv_heads = 2,
+        .channels = 48,
+        .hidden = 40},
 };
 
 static int32_t tokens[T];
@@ -26,15 +33,15 @@ static struct device *device;
 
 static void compute_expected(struct model_host *host)
 {
-    struct gpt2 *model;
+    struct model *model;
     struct model_hooks hooks = model_host_hooks(host);
-    struct gpt2_run run = model_host_run(1, T);
+    struct model_run run = model_host_run(1, T);
     double loss;
     size_t counted;
-    if (!CHECK_OK(gpt2_open(&model, &host->params, &hooks, &run, device))) exit(test_result());
-    CHECK_OK(gpt2_forward(&loss, &counted, tokens, NULL, 1, T, model));
-    for (int t = 0; t < T; t++) CHECK_OK(gpt2_logits(expected[t], 0, t, model));
-    gpt2_close(model);
+    if (!CHECK_OK(model_open(&model, &host->params, &hooks, &run, device))) exit(test_result());
+    CHECK_OK(model_forward(&loss, &counted, tokens, NULL, 1, T, model));
+    for (int t = 0; t < T; t++) CHECK_OK(model_logits(expected[t], 0, t, model));
+    model_close(model);
 }
 
 static void check_logits(const float *logits, int t, const char *how)
@@ -73,7 +80,7 @@ static void check_pieces(const int *sizes, int count, struct model_host *host)
     decoder_close(decoder);
 }
 
-static void check_model(const struct gpt2_config *config)
+static void check_model(const struct model_config *config)
 {
     struct model_host host = model_host_make(config, 3);
     for (size_t i = 0; i < host.params.elements; i++) host.weights[i] *= 3.0f; /* so that attention looks at something */

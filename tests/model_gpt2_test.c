@@ -1,6 +1,6 @@
 /* The whole model, GPT-2's and Llama's, against PyTorch in float64 (golden/make_…_golden.py): loss
  * within 1e-6, logits and every gradient tensor within 1e-5, for several cuts of the vocabulary and
- * with blocks computed again. Then what gpt2.h says
+ * with blocks computed again. Then what model.h says
  * of bad tokens, ignored targets, accumulation and short sequences.
  * ctest: timeout=60
  */
@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "tests/harness/harness.h"
 #include "tests/harness/model_host.h"
 #include "tests/harness/reference.h"
 
 struct golden {
-    struct gpt2_config config;
+    struct model_config config;
     int batch, t;
     size_t valid, elements;
     int32_t *tokens, *targets;
@@ -39,7 +39,7 @@ static struct golden golden_header(FILE *file)
     int32_t *header = read_array(file, 10, 4);
     CHECK(header[0] == 0x325A5247 && (header[1] == 1 || header[1] == 2));
     struct golden golden = {.batch = header[7], .t = header[8], .valid = (size_t)header[9]};
-    golden.config = (struct gpt2_config){.max_t = header[2],
+    golden.config = (struct model_config){.max_t = header[2],
         .vocab = header[3],
         .layers = header[4],
         .heads = header[5],
@@ -116,35 +116,35 @@ static void check_gradients(const struct model_host *host, const struct golden *
  * up. */
 static void test_golden(const struct golden *golden, int vocab_block, bool recompute)
 {
-    struct gpt2_config config = golden->config;
+    struct model_config config = golden->config;
     config.vocab_block = vocab_block;
     struct model_host host = model_host_make(&config, 1);
     CHECK(host.params.elements == golden->elements);
     memcpy(host.weights, golden->weights, golden->elements * sizeof *host.weights);
     struct model_hooks hooks = model_host_hooks(&host);
     struct device *device;
-    struct gpt2 *model;
+    struct model *model;
     if (!CHECK_OK(device_open(&device, "host"))) return;
     /* Room for more than is used: the model must not depend on it. */
-    struct gpt2_run run = model_host_run(golden->batch + 1, golden->config.max_t);
+    struct model_run run = model_host_run(golden->batch + 1, golden->config.max_t);
     run.recompute = recompute;
-    if (!CHECK_OK(gpt2_open(&model, &host.params, &hooks, &run, device))) return;
+    if (!CHECK_OK(model_open(&model, &host.params, &hooks, &run, device))) return;
     for (int round = 1; round <= 2; round++) {
         double loss;
         size_t valid;
-        CHECK_OK(gpt2_forward(
+        CHECK_OK(model_forward(
             &loss, &valid, golden->tokens, golden->targets, golden->batch, golden->t, model));
         CHECK(valid == golden->valid);
         CHECK_MSG(fabs(loss / golden->loss - 1.0) <= 1e-6, "loss %.9g, expected %.9g", loss,
             golden->loss);
         float *logits = calloc((size_t)config.vocab, sizeof *logits);
-        CHECK_OK(gpt2_logits(logits, golden->batch - 1, golden->t - 1, model));
+        CHECK_OK(model_logits(logits, golden->batch - 1, golden->t - 1, model));
         CHECK(relative_error(logits, golden->logits, (size_t)config.vocab) <= 1e-5);
         free(logits);
-        CHECK_OK(gpt2_backward(1.0f / (float)valid, model));
+        CHECK_OK(model_backward(1.0f / (float)valid, model));
         check_gradients(&host, golden, (float)round);
     }
-    gpt2_close(model);
+    model_close(model);
     struct memory_account account = memory_account_read(device);
     for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++)
         CHECK_MSG(account.now[tag] == 0, "left: %s", memory_tag_name(tag));
@@ -152,13 +152,13 @@ static void test_golden(const struct golden *golden, int vocab_block, bool recom
     model_host_free(&host);
 }
 
-static const struct gpt2_config small = {
+static const struct model_config small = {
     .max_t = 8, .vocab = 11, .layers = 1, .heads = 2, .channels = 6};
 
 struct small_model {
     struct model_host host;
     struct device *device;
-    struct gpt2 *model;
+    struct model *model;
 };
 
 static void small_open(struct small_model *s)
@@ -166,13 +166,13 @@ static void small_open(struct small_model *s)
     s->host = model_host_make(&small, 3);
     struct model_hooks hooks = model_host_hooks(&s->host);
     if (!CHECK_OK(device_open(&s->device, "host"))) exit(1);
-    struct gpt2_run run = model_host_run(2, 4);
-    if (!CHECK_OK(gpt2_open(&s->model, &s->host.params, &hooks, &run, s->device))) exit(1);
+    struct model_run run = model_host_run(2, 4);
+    if (!CHECK_OK(model_open(&s->model, &s->host.params, &hooks, &run, s->device))) exit(1);
 }
 
 static void small_close(struct small_model *s)
 {
-    gpt2_close(s->model);
+    model_close(s->model);
     device_close(s->device);
     model_host_free(&s->host);
 }
@@ -191,18 +191,18 @@ static void test_bad_ids(void)
     double loss;
     size_t valid;
     tokens[6] = 11;
-    CHECK_STATUS(gpt2_forward(&loss, &valid, tokens, targets, 2, 4, s.model), STATUS_DATA);
+    CHECK_STATUS(model_forward(&loss, &valid, tokens, targets, 2, 4, s.model), STATUS_DATA);
     check_says("token at sequence 1 position 2 is 11", "0 to 10");
     tokens[6] = -1;
-    CHECK_STATUS(gpt2_forward(&loss, &valid, tokens, NULL, 2, 4, s.model), STATUS_DATA);
+    CHECK_STATUS(model_forward(&loss, &valid, tokens, NULL, 2, 4, s.model), STATUS_DATA);
     tokens[6] = 10;
     targets[3] = -2;
-    CHECK_STATUS(gpt2_forward(&loss, &valid, tokens, targets, 2, 4, s.model), STATUS_DATA);
+    CHECK_STATUS(model_forward(&loss, &valid, tokens, targets, 2, 4, s.model), STATUS_DATA);
     check_says("target at sequence 0 position 3 is -2", "or -1");
     targets[3] = 12;
-    CHECK_STATUS(gpt2_forward(&loss, &valid, tokens, targets, 2, 4, s.model), STATUS_DATA);
+    CHECK_STATUS(model_forward(&loss, &valid, tokens, targets, 2, 4, s.model), STATUS_DATA);
     targets[3] = 10;
-    CHECK_OK(gpt2_forward(&loss, &valid, tokens, targets, 2, 4, s.model));
+    CHECK_OK(model_forward(&loss, &valid, tokens, targets, 2, 4, s.model));
     small_close(&s);
 }
 
@@ -215,9 +215,9 @@ static void test_all_ignored(void)
                   targets[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
     double loss = 1.0;
     size_t valid = 1;
-    CHECK_OK(gpt2_forward(&loss, &valid, tokens, targets, 2, 4, s.model));
+    CHECK_OK(model_forward(&loss, &valid, tokens, targets, 2, 4, s.model));
     CHECK(loss == 0.0 && valid == 0);
-    CHECK_OK(gpt2_backward(1.0f, s.model));
+    CHECK_OK(model_backward(1.0f, s.model));
     for (size_t i = 0; i < s.host.params.elements; i++) CHECK(s.host.gradients[i] == 0.0f);
     small_close(&s);
 }
@@ -227,7 +227,7 @@ static void test_all_ignored(void)
 static void test_unused_positions(void)
 {
     enum { USED = 4 };
-    struct gpt2_config short_config = small;
+    struct model_config short_config = small;
     short_config.max_t = USED;
     struct model_host whole = model_host_make(&small, 3), exact = model_host_make(&short_config, 3);
     struct model_host *hosts[] = {&whole, &exact};
@@ -236,15 +236,15 @@ static void test_unused_positions(void)
     double loss[2];
     for (int i = 0; i < 2; i++) {
         struct model_hooks hooks = model_host_hooks(hosts[i]);
-        struct gpt2_run run = model_host_run(2, USED);
+        struct model_run run = model_host_run(2, USED);
         struct device *device;
-        struct gpt2 *model;
+        struct model *model;
         size_t valid;
         if (!CHECK_OK(device_open(&device, "host"))) exit(1);
-        if (!CHECK_OK(gpt2_open(&model, &hosts[i]->params, &hooks, &run, device))) exit(1);
-        CHECK_OK(gpt2_forward(&loss[i], &valid, tokens, targets, 2, USED, model));
-        CHECK_OK(gpt2_backward(0.125f, model));
-        gpt2_close(model);
+        if (!CHECK_OK(model_open(&model, &hosts[i]->params, &hooks, &run, device))) exit(1);
+        CHECK_OK(model_forward(&loss[i], &valid, tokens, targets, 2, USED, model));
+        CHECK_OK(model_backward(0.125f, model));
+        model_close(model);
         device_close(device);
     }
     CHECK(loss[0] == loss[1]);
@@ -269,28 +269,28 @@ static void test_open_errors(void)
     struct model_host host = model_host_make(&small, 3);
     struct model_hooks hooks = model_host_hooks(&host);
     struct device *device;
-    struct gpt2 *model;
+    struct model *model;
     if (!CHECK_OK(device_open(&device, "host"))) return;
-    struct gpt2_run run = model_host_run(1, 9);
-    CHECK_STATUS(gpt2_open(&model, &host.params, &hooks, &run, device), STATUS_INVALID);
+    struct model_run run = model_host_run(1, 9);
+    CHECK_STATUS(model_open(&model, &host.params, &hooks, &run, device), STATUS_INVALID);
     check_says("9", "8");
     run = model_host_run(0, 8);
-    CHECK_STATUS(gpt2_open(&model, &host.params, &hooks, &run, device), STATUS_INVALID);
+    CHECK_STATUS(model_open(&model, &host.params, &hooks, &run, device), STATUS_INVALID);
     run = model_host_run(1, 8);
     run.gradients = DTYPE_FLOAT64;
-    CHECK_STATUS(gpt2_open(&model, &host.params, &hooks, &run, device), STATUS_INVALID);
+    CHECK_STATUS(model_open(&model, &host.params, &hooks, &run, device), STATUS_INVALID);
     check_says("float64", "bfloat16");
     run = model_host_run(1, 8);
     hooks.act_save = refuse;
-    CHECK_STATUS(gpt2_open(&model, &host.params, &hooks, &run, device), STATUS_INVALID);
+    CHECK_STATUS(model_open(&model, &host.params, &hooks, &run, device), STATUS_INVALID);
     check_says("act_save", "both or neither");
     hooks.enter = NULL;
-    CHECK_STATUS(gpt2_open(&model, &host.params, &hooks, &run, device), STATUS_INVALID);
+    CHECK_STATUS(model_open(&model, &host.params, &hooks, &run, device), STATUS_INVALID);
     check_says("enter", "required");
     CHECK(model == NULL);
-    gpt2_close(NULL);
+    model_close(NULL);
     device_close(device);
-    CHECK(gpt2_flops_per_token(&host.params, 4) ==
+    CHECK(model_flops_per_token(&host.params, 4) ==
           6.0 * (double)host.params.elements + 12.0 * 1 * 6 * 4);
     model_host_free(&host);
 }

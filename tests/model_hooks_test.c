@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "tests/harness/harness.h"
 #include "tests/harness/model_host.h"
 
 enum { BATCH = 2, T = 5, LAYERS = 2, X_COUNT = BATCH * T * 12 };
 /* Three units of rows: 0 1 2; positions 3; blocks 4 5; final norm 6. */
-static const struct gpt2_config config = {
+static const struct model_config config = {
     .max_t = 6, .vocab = 10, .layers = LAYERS, .heads = 3, .channels = 12, .vocab_block = 4};
 
 struct recorder {
@@ -132,18 +132,18 @@ static double run_step(
     struct model_host *host, const struct model_hooks *hooks, struct recorder *recorder)
 {
     struct device *device;
-    struct gpt2 *model;
+    struct model *model;
     double loss = NAN;
     size_t valid;
     if (!CHECK_OK(device_open(&device, "host"))) return loss;
-    struct gpt2_run run = model_host_run(BATCH, T);
-    if (!CHECK_OK(gpt2_open(&model, &host->params, hooks, &run, device))) return loss;
-    CHECK_OK(gpt2_forward(&loss, &valid, tokens, targets, BATCH, T, model));
+    struct model_run run = model_host_run(BATCH, T);
+    if (!CHECK_OK(model_open(&model, &host->params, hooks, &run, device))) return loss;
+    CHECK_OK(model_forward(&loss, &valid, tokens, targets, BATCH, T, model));
     if (recorder != NULL) /* the inputs of blocks are elsewhere until act_load() */
         for (int layer = 0; layer < LAYERS; layer++)
             memset(recorder->carrier.x[layer].ptr, 0xff, recorder->carrier.x[layer].bytes);
-    CHECK_OK(gpt2_backward(0.125f, model));
-    gpt2_close(model);
+    CHECK_OK(model_backward(0.125f, model));
+    model_close(model);
     device_close(device);
     return loss;
 }
@@ -189,19 +189,19 @@ static void test_failures_pass(void)
         struct recorder recorder = {.host = &host, .lent_unit = -1, .fail_at = at};
         struct model_hooks hooks = recording_hooks(&recorder);
         struct device *device;
-        struct gpt2 *model;
+        struct model *model;
         double loss;
         size_t valid;
         if (!CHECK_OK(device_open(&device, "host"))) return;
-        struct gpt2_run run = model_host_run(BATCH, T);
-        if (!CHECK_OK(gpt2_open(&model, &host.params, &hooks, &run, device))) return;
-        enum status status = gpt2_forward(&loss, &valid, tokens, targets, BATCH, T, model);
-        if (status == STATUS_OK) status = gpt2_backward(1.0f, model);
+        struct model_run run = model_host_run(BATCH, T);
+        if (!CHECK_OK(model_open(&model, &host.params, &hooks, &run, device))) return;
+        enum status status = model_forward(&loss, &valid, tokens, targets, BATCH, T, model);
+        if (status == STATUS_OK) status = model_backward(1.0f, model);
         CHECK_MSG(status == STATUS_TIMEOUT, "enter() number %d failed, the step says %s", at,
             status_name(status));
         CHECK(recorder.fail_at == -1);
         for (int layer = 0; layer < LAYERS; layer++) free(recorder.carrier.kept[layer]);
-        gpt2_close(model);
+        model_close(model);
         device_close(device);
         model_host_free(&host);
     }

@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "model/ops_host.h"
 #include "tests/harness/harness.h"
 #include "tests/harness/model_host.h"
 #include "tests/harness/reference.h"
 
 enum { BATCH = 2, T = 5, VOCAB = 10 };
-static const struct gpt2_config config = {
+static const struct model_config config = {
     .max_t = 6, .vocab = VOCAB, .layers = 2, .heads = 3, .channels = 12, .vocab_block = 4};
 static const int32_t tokens[BATCH * T] = {1, 2, 3, 4, 5, 9, 8, 7, 6, 0};
 static const int32_t targets[BATCH * T] = {2, 3, -1, 5, 9, 8, 7, 6, 0, 1};
@@ -115,34 +115,31 @@ struct outcome {
 };
 
 /* `accumulate` micro-batches, each shorter than the one before. */
-static struct outcome run_steps(struct gpt2_run run, struct narrow_host *host, int accumulate)
+static struct outcome run_steps(struct model_run run, struct narrow_host *host, int accumulate)
 {
     struct outcome outcome = {0};
     struct model_hooks hooks = {.context = host, .enter = enter, .grad_ready = grad_ready};
     struct device *device;
-    struct gpt2 *model;
+    struct model *model;
     double loss;
     size_t valid;
     if (!CHECK_OK(device_open(&device, "host"))) return outcome;
-    if (!CHECK_OK(gpt2_open(&model, &host->wide.params, &hooks, &run, device))) return outcome;
+    if (!CHECK_OK(model_open(&model, &host->wide.params, &hooks, &run, device))) return outcome;
     for (int a = 0; a < accumulate; a++) {
-        CHECK_OK(gpt2_forward(&loss, &valid, tokens, targets, BATCH, T - a, model));
-        CHECK_OK(gpt2_logits(outcome.logits, 1, 2, model));
-        CHECK_OK(gpt2_backward(0.125f, model));
+        CHECK_OK(model_forward(&loss, &valid, tokens, targets, BATCH, T - a, model));
+        CHECK_OK(model_logits(outcome.logits, 1, 2, model));
+        CHECK_OK(model_backward(0.125f, model));
         outcome.loss += loss;
     }
-    gpt2_close(model);
+    model_close(model);
     device_close(device);
     return outcome;
 }
 
-static struct gpt2_run run_of(enum dtype weights, enum dtype gradients, bool recompute)
+static struct model_run run_of(enum dtype weights, enum dtype gradients, bool recompute)
 {
-    return (struct gpt2_run){.batch = BATCH,
-        .t = T,
-        .weights = weights,
-        .gradients = gradients,
-        .recompute = recompute};
+    return (struct model_run){
+        .batch = BATCH, .t = T, .weights = weights, .gradients = gradients, .recompute = recompute};
 }
 
 static void test_against_oracle(

@@ -17,7 +17,7 @@ struct whole {
     int *held, *counted; /* [elements], unit after unit */
 };
 
-static struct whole whole_make(const struct gpt2_config *config)
+static struct whole whole_make(const struct model_config *config)
 {
     struct whole whole = {.host = model_host_make(config, SEED)};
     whole.held = calloc(whole.host.params.elements, sizeof *whole.held);
@@ -78,7 +78,7 @@ static void check_table(const struct params *whole, const struct params *part)
     CHECK(elements == part->elements);
 }
 
-static void check_parts(const struct gpt2_config *config, int tensors, int stages)
+static void check_parts(const struct model_config *config, int tensors, int stages)
 {
     struct whole whole = whole_make(config);
     const struct params *all = &whole.host.params;
@@ -108,7 +108,7 @@ static const struct param *find(const struct params *params, const char *name)
 /* Rank 1 of 2, stage 1 of 3, by hand. */
 static void test_one_part(void)
 {
-    const struct gpt2_config config = {
+    const struct model_config config = {
         .max_t = 8, .vocab = 101, .layers = 4, .heads = 4, .channels = 32};
     struct params params;
     if (!CHECK_OK(params_make_part(&params, &config, &(struct params_part){1, 2, 1, 3}))) return;
@@ -132,7 +132,7 @@ static void test_one_part(void)
 
 int main(void)
 {
-    const struct gpt2_config configs[] = {
+    const struct model_config configs[] = {
         {.max_t = 8, .vocab = 101, .layers = 4, .heads = 12, .channels = 36},
         {.max_t = 8, .vocab = 101, .layers = 3, .heads = 4, .channels = 32, .vocab_block = 30},
         {.max_t = 8, .vocab = 2, .layers = 2, .heads = 3, .channels = 12}, /* empty parts */

@@ -32,7 +32,8 @@ static void check_layout(const struct params *params)
     CHECK(sum == params->elements);
 }
 
-static void check_units(const struct gpt2_config *config, size_t elements, int units, const size_t *unit_elements)
+static void check_units(
+    const struct model_config *config, size_t elements, int units, const size_t *unit_elements)
 {
     struct params params;
     if (!CHECK_OK(params_make(&params, config))) return;
@@ -46,9 +47,10 @@ static void check_units(const struct gpt2_config *config, size_t elements, int u
 
 static void test_tables(void)
 {
-    struct gpt2_config nano, large, odd = {.layers = 2, .channels = 37, .heads = 1, .vocab = 101, .max_t = 13};
-    CHECK_OK(gpt2_preset(&nano, "nano"));
-    CHECK_OK(gpt2_preset(&large, "gpt2-124m"));
+    struct model_config nano, large,
+        odd = {.layers = 2, .channels = 37, .heads = 1, .vocab = 101, .max_t = 13};
+    CHECK_OK(model_preset(&nano, "nano"));
+    CHECK_OK(model_preset(&large, "gpt2-124m"));
     check_units(&nano, 842496, 7, NULL);
     check_units(&odd, 38110, 5, (const size_t[]){3737, 481, 16909, 16909, 74});
     check_units(&large, 124439808, 6 + 1 + 12 + 1, NULL);
@@ -74,12 +76,12 @@ static void test_presets(void)
     };
     const size_t count = sizeof expected / sizeof *expected;
     for (size_t i = 0; i < count; i++) {
-        struct gpt2_config config;
-        CHECK(gpt2_preset_name(i) != NULL && strcmp(gpt2_preset_name(i), expected[i].name) == 0);
-        if (CHECK_OK(gpt2_preset(&config, expected[i].name)))
+        struct model_config config;
+        CHECK(model_preset_name(i) != NULL && strcmp(model_preset_name(i), expected[i].name) == 0);
+        if (CHECK_OK(model_preset(&config, expected[i].name)))
             check_units(&config, expected[i].elements, expected[i].units, NULL);
     }
-    CHECK(gpt2_preset_name(count) == NULL);
+    CHECK(model_preset_name(count) == NULL);
 }
 
 static const struct param *find(const struct params *params, const char *name)
@@ -92,7 +94,8 @@ static const struct param *find(const struct params *params, const char *name)
 
 static void test_entries(void)
 {
-    struct gpt2_config config = {.max_t = 8, .vocab = 10, .layers = 3, .heads = 2, .channels = 4, .vocab_block = 4};
+    struct model_config config = {
+        .max_t = 8, .vocab = 10, .layers = 3, .heads = 2, .channels = 4, .vocab_block = 4};
     struct params params;
     if (!CHECK_OK(params_make(&params, &config))) return;
     check_layout(&params);
@@ -112,8 +115,8 @@ static void test_entries(void)
 /* Llama's tensors: no biases, no positions, keys and values of fewer heads, gates above values. */
 static void test_llama(void)
 {
-    struct gpt2_config config = {ARCHITECTURE_LLAMA, .max_t = 8, .vocab = 10, .layers = 2, .heads = 4,
-        .channels = 8, .kv_heads = 2, .hidden = 20};
+    struct model_config config = {ARCHITECTURE_LLAMA, .max_t = 8, .vocab = 10, .layers = 2,
+        .heads = 4, .channels = 8, .kv_heads = 2, .hidden = 20};
     struct params params;
     if (!CHECK_OK(params_make(&params, &config))) return;
     check_layout(&params);
@@ -122,7 +125,7 @@ static void test_llama(void)
     CHECK(params.unit_elements[params.final_norm_unit] == 8);
     const size_t block = 8 + (8 + 2 * 4) * 8 + 8 * 8 + 8 + 2 * 20 * 8 + 8 * 20;
     CHECK(params.unit_elements[params.first_block_unit] == block);
-    CHECK(gpt2_block_elements(&config) == (double)block);
+    CHECK(model_block_elements(&config) == (double)block);
     CHECK(find(&params, "h.1.qkvw")->rows == 16 && find(&params, "h.1.fcw")->rows == 40);
     CHECK(find(&params, "h.0.fcprojw")->cols == 20 && find(&params, "lnfw")->init == INIT_ONE);
     params_free(&params);
@@ -130,28 +133,29 @@ static void test_llama(void)
 
 static void test_errors(void)
 {
-    struct gpt2_config config;
-    CHECK_STATUS(gpt2_preset(&config, "huge"), STATUS_INVALID);
+    struct model_config config;
+    CHECK_STATUS(model_preset(&config, "huge"), STATUS_INVALID);
     CHECK_MSG(strstr(status_text(), "huge") && strstr(status_text(), "nano, mini, gpt2-124m"), "%s", status_text());
-    const struct gpt2_config good = {.max_t = 8, .vocab = 10, .layers = 3, .heads = 2, .channels = 4};
+    const struct model_config good = {
+        .max_t = 8, .vocab = 10, .layers = 3, .heads = 2, .channels = 4};
     const struct {
         size_t field;
         int value;
         const char *says;
     } bad[] = {
-        {offsetof(struct gpt2_config, max_t), 0, "max_t"},
-        {offsetof(struct gpt2_config, vocab), -5, "vocab is -5"},
-        {offsetof(struct gpt2_config, layers), 0, "layers is 0"},
-        {offsetof(struct gpt2_config, heads), 3, "heads is 3"},
-        {offsetof(struct gpt2_config, channels), -4, "channels is -4"},
-        {offsetof(struct gpt2_config, vocab_block), -1, "vocab_block is -1"},
-        {offsetof(struct gpt2_config, kv_heads), -2, "kv_heads is -2"},
-        {offsetof(struct gpt2_config, kv_heads), 4, "heads is 2, kv_heads is 4"},
-        {offsetof(struct gpt2_config, hidden), -1, "hidden is -1"},
-        {offsetof(struct gpt2_config, rotary_base), -1, "rotary_base is -1"},
-        {offsetof(struct gpt2_config, architecture), 2, "architecture is 2"},
+        {offsetof(struct model_config, max_t), 0, "max_t"},
+        {offsetof(struct model_config, vocab), -5, "vocab is -5"},
+        {offsetof(struct model_config, layers), 0, "layers is 0"},
+        {offsetof(struct model_config, heads), 3, "heads is 3"},
+        {offsetof(struct model_config, channels), -4, "channels is -4"},
+        {offsetof(struct model_config, vocab_block), -1, "vocab_block is -1"},
+        {offsetof(struct model_config, kv_heads), -2, "kv_heads is -2"},
+        {offsetof(struct model_config, kv_heads), 4, "heads is 2, kv_heads is 4"},
+        {offsetof(struct model_config, hidden), -1, "hidden is -1"},
+        {offsetof(struct model_config, rotary_base), -1, "rotary_base is -1"},
+        {offsetof(struct model_config, architecture), 2, "architecture is 2"},
     };
-    CHECK_OK(gpt2_config_check(&good));
+    CHECK_OK(model_config_check(&good));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         config = good;
         memcpy((char *)&config + bad[i].field, &bad[i].value, sizeof(int));
@@ -162,16 +166,16 @@ static void test_errors(void)
     }
     config = good;
     config.architecture = ARCHITECTURE_LLAMA;
-    CHECK_OK(gpt2_config_check(&config));
+    CHECK_OK(model_config_check(&config));
     config.heads = 4;
-    CHECK_STATUS(gpt2_config_check(&config), STATUS_INVALID);
+    CHECK_STATUS(model_config_check(&config), STATUS_INVALID);
     CHECK_MSG(strstr(status_text(), "a head's 1 columns") != NULL, "%s", status_text());
 }
 
 /* Any range of any unit, and any cut of the vocabulary, gives the same bits; another seed does not. */
 static void test_initial_bits(void)
 {
-    struct gpt2_config config = {.max_t = 7, .vocab = 23, .layers = 2, .heads = 1, .channels = 5};
+    struct model_config config = {.max_t = 7, .vocab = 23, .layers = 2, .heads = 1, .channels = 5};
     struct model_host whole = model_host_make(&config, 42), other = model_host_make(&config, 43);
     config.vocab_block = 6;
     struct model_host cut = model_host_make(&config, 42);
@@ -193,8 +197,8 @@ static void test_initial_bits(void)
 /* Mean, deviation, and the share within one deviation of 131,072 values; and no two tensors alike. */
 static void test_initial_distribution(void)
 {
-    struct gpt2_config config = {.max_t = 512, .vocab = 1024, .layers = 1, .heads = 1, .channels = 128,
-        .vocab_block = 1024};
+    struct model_config config = {
+        .max_t = 512, .vocab = 1024, .layers = 1, .heads = 1, .channels = 128, .vocab_block = 1024};
     struct model_host host = model_host_make(&config, 7);
     size_t count = 1024 * 128, within = 0;
     double sum = 0.0, squares = 0.0;

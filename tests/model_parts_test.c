@@ -2,14 +2,14 @@
  * losses, logits and gradients are the bits of the whole model. With activations kept, computed again
  * in backward, and carried away by hooks; pass after pass, and in the order of a pipeline, several in
  * flight, where only the embedding's gradients, which the first and the last part add up, are added
- * in another order. Each part enters what uses.h lists, and holds what gpt2_memory() says.
+ * in another order. Each part enters what uses.h lists, and holds what model_memory() says.
  * ctest: timeout=60
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "model/uses.h"
 #include "shard/pipeline.h"
 #include "tests/harness/harness.h"
@@ -17,17 +17,10 @@
 
 enum { BATCH = 2, T = 5, C = 12, LAYERS = 5, VOCAB = 10, MICROS = 5, PARTS = 4, USES = 64 };
 enum { ROWS = BATCH * T, X_BYTES = ROWS * C * sizeof(float) };
-static const struct gpt2_config configs[] = {
+static const struct model_config configs[] = {
     {.max_t = 6, .vocab = VOCAB, .layers = LAYERS, .heads = 3, .channels = C, .vocab_block = 4},
-    {ARCHITECTURE_LLAMA,
-        .max_t = 6,
-        .vocab = VOCAB,
-        .layers = LAYERS,
-        .heads = 6,
-        .channels = C,
-        .vocab_block = 4,
-        .kv_heads = 3,
-        .hidden = 20},
+    {ARCHITECTURE_LLAMA, .max_t = 6, .vocab = VOCAB, .layers = LAYERS, .heads = 6, .channels = C,
+        .vocab_block = 4, .kv_heads = 3, .hidden = 20},
 };
 enum way { KEPT, AGAIN, CARRIED, WAYS };
 
@@ -43,7 +36,7 @@ struct part {
     float carried[PARTS][LAYERS][ROWS * C];
     int slot; /* of the pass in hand */
     struct device *device;
-    struct gpt2 *model;
+    struct model *model;
     float *between[MICROS][2]; /* what the part before has left here, and the part behind */
     int at;                    /* steps done */
 };
@@ -77,13 +70,13 @@ static void open_part(struct part *part, int number, int parts, enum way way, bo
     if (!CHECK_OK(params_make_part(&part->params, &part->host->params.config, &held))) exit(1);
     struct model_hooks hooks = {.context = part, .enter = enter, .activations = part};
     if (way == CARRIED) hooks.act_save = act_save, hooks.act_load = act_load;
-    struct gpt2_run run = model_host_run(BATCH, T);
+    struct model_run run = model_host_run(BATCH, T);
     run.recompute = way != KEPT;
     run.carried = way == CARRIED;
     run.passes = in_flight ? pipeline_slots(&part->place) : 0;
     if (!CHECK_OK(device_open(&part->device, "host"))) exit(1);
-    if (!CHECK_OK(gpt2_open(&part->model, &part->params, &hooks, &run, part->device))) exit(1);
-    struct gpt2_memory memory = gpt2_memory(&part->params, &run, part->device);
+    if (!CHECK_OK(model_open(&part->model, &part->params, &hooks, &run, part->device))) exit(1);
+    struct model_memory memory = model_memory(&part->params, &run, part->device);
     struct memory_account account = memory_account_read(part->device);
     CHECK(memory.checkpoints == 0 || way == AGAIN);
     CHECK(account.now[MEMORY_ACTIVATIONS] == memory.activations);
@@ -110,20 +103,21 @@ static float *take(struct span from)
 /* A forward or a backward; the next part's, or the part's before, may follow. */
 static void run_pass(double *loss, struct part *part, const struct pipeline_step *step)
 {
-    const struct gpt2_pass pass = {step->slot, tokens[step->micro], targets[step->micro], BATCH, T};
+    const struct model_pass pass = {
+        step->slot, tokens[step->micro], targets[step->micro], BATCH, T};
     bool first = part->place.stage == 0;
     bool last = part->place.stage == part->place.stage_count - 1;
     float **between = part->between[step->micro];
     part->slot = step->slot;
     if (step->work == PIPELINE_FORWARD) {
-        if (!first) put(gpt2_input(&pass, part->model), &between[0]);
-        CHECK_OK(gpt2_forward_pass(&pass, part->model));
-        if (last) CHECK_OK(gpt2_loss(&loss[step->micro], part->model));
-        else part[1].between[step->micro][0] = take(gpt2_output(&pass, part->model));
+        if (!first) put(model_input(&pass, part->model), &between[0]);
+        CHECK_OK(model_forward_pass(&pass, part->model));
+        if (last) CHECK_OK(model_loss(&loss[step->micro], part->model));
+        else part[1].between[step->micro][0] = take(model_output(&pass, part->model));
     } else {
-        if (!last) put(gpt2_gradient(&pass, part->model), &between[1]);
-        CHECK_OK(gpt2_backward_pass(0.125f, &pass, part->model));
-        if (!first) part[-1].between[step->micro][1] = take(gpt2_gradient(&pass, part->model));
+        if (!last) put(model_gradient(&pass, part->model), &between[1]);
+        CHECK_OK(model_backward_pass(0.125f, &pass, part->model));
+        if (!first) part[-1].between[step->micro][1] = take(model_gradient(&pass, part->model));
     }
 }
 
@@ -160,8 +154,8 @@ static void run_in_flight(double *loss, struct part *part, int parts)
 static void check_uses(const struct part *part, bool in_flight)
 {
     struct model_use uses[USES];
-    int forward = gpt2_uses(uses, &part->params, false);
-    int all = gpt2_uses(uses, &part->params, true), at = 0;
+    int forward = model_uses(uses, &part->params, false);
+    int all = model_uses(uses, &part->params, true), at = 0;
     for (int i = 0; i < pipeline_steps(&part->place); i++) {
         enum pipeline_work work = (enum pipeline_work)(i % 2);
         if (in_flight) work = pipeline_step_at(&part->place, i).work;
@@ -173,7 +167,7 @@ static void check_uses(const struct part *part, bool in_flight)
     CHECK(at == part->seen_count);
 }
 
-static struct model_host make_host(const struct gpt2_config *config)
+static struct model_host make_host(const struct model_config *config)
 {
     struct model_host host = model_host_make(config, 5);
     for (size_t i = 0; i < host.params.elements; i++)
@@ -195,7 +189,7 @@ static void run_parts(
     else run_one_by_one(loss, part, parts);
     for (int p = 0; p < parts; p++) {
         check_uses(&part[p], in_flight);
-        gpt2_close(part[p].model);
+        model_close(part[p].model);
         device_close(part[p].device);
         params_free(&part[p].params);
     }
@@ -219,21 +213,21 @@ static void check_gradients(
 static void run_whole(double *loss, struct model_host *host)
 {
     struct device *device;
-    struct gpt2 *model;
+    struct model *model;
     struct model_hooks hooks = model_host_hooks(host);
-    struct gpt2_run run = model_host_run(BATCH, T);
+    struct model_run run = model_host_run(BATCH, T);
     size_t valid;
     if (!CHECK_OK(device_open(&device, "host"))) exit(1);
-    if (!CHECK_OK(gpt2_open(&model, &host->params, &hooks, &run, device))) exit(1);
+    if (!CHECK_OK(model_open(&model, &host->params, &hooks, &run, device))) exit(1);
     for (int m = 0; m < MICROS; m++) {
-        CHECK_OK(gpt2_forward(&loss[m], &valid, tokens[m], targets[m], BATCH, T, model));
-        CHECK_OK(gpt2_backward(0.125f, model));
+        CHECK_OK(model_forward(&loss[m], &valid, tokens[m], targets[m], BATCH, T, model));
+        CHECK_OK(model_backward(0.125f, model));
     }
-    gpt2_close(model);
+    model_close(model);
     device_close(device);
 }
 
-static void test(const struct gpt2_config *config)
+static void test(const struct model_config *config)
 {
     struct model_host whole = make_host(config);
     double expected[MICROS], loss[MICROS];
@@ -256,7 +250,7 @@ int main(void)
     for (int m = 0; m < MICROS; m++)
         for (int i = 0; i < ROWS; i++) {
             tokens[m][i] = (7 * m + 3 * i) % VOCAB;
-            targets[m][i] = (i + m) % 7 == 0 ? GPT2_IGNORED_TARGET : (5 * m + i * i) % VOCAB;
+            targets[m][i] = (i + m) % 7 == 0 ? MODEL_IGNORED_TARGET : (5 * m + i * i) % VOCAB;
         }
     for (int i = 0; i < 2; i++) test(&configs[i]);
     return test_result();

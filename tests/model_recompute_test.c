@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "tests/harness/harness.h"
 #include "tests/harness/model_host.h"
 
@@ -16,10 +16,10 @@ static const int32_t tokens[BATCH * T] = {1, 2, 3, 4, 5, 9, 8, 7, 6, 0};
 static const int32_t targets[BATCH * T] = {2, 3, -1, 5, 9, 8, 7, 6, 0, 1};
 
 /* Either architecture; heads of Llama share keys and values. */
-static struct gpt2_config config_of(enum architecture architecture, int layers)
+static struct model_config config_of(enum architecture architecture, int layers)
 {
     bool llama = architecture == ARCHITECTURE_LLAMA;
-    return (struct gpt2_config){.architecture = architecture,
+    return (struct model_config){.architecture = architecture,
         .max_t = 6,
         .vocab = VOCAB,
         .layers = layers,
@@ -77,23 +77,23 @@ struct outcome {
 
 /* Two steps, the second shorter, whose gradients add up in the host. */
 static struct outcome run_steps(
-    struct model_host *host, const struct model_hooks *hooks, const struct gpt2_run *run)
+    struct model_host *host, const struct model_hooks *hooks, const struct model_run *run)
 {
     struct outcome outcome = {.loss = NAN};
     struct device *device;
-    struct gpt2 *model;
+    struct model *model;
     double loss;
     size_t valid;
     if (!CHECK_OK(device_open(&device, "host"))) return outcome;
-    if (!CHECK_OK(gpt2_open(&model, &host->params, hooks, run, device))) return outcome;
-    CHECK_OK(gpt2_forward(&outcome.loss, &valid, tokens, targets, BATCH, T, model));
-    CHECK_OK(gpt2_logits(outcome.logits, 1, 3, model));
-    CHECK_OK(gpt2_backward(0.125f, model));
-    CHECK_OK(gpt2_forward(&loss, &valid, tokens, targets, BATCH, T - 2, model));
-    CHECK_OK(gpt2_backward(0.25f, model));
+    if (!CHECK_OK(model_open(&model, &host->params, hooks, run, device))) return outcome;
+    CHECK_OK(model_forward(&outcome.loss, &valid, tokens, targets, BATCH, T, model));
+    CHECK_OK(model_logits(outcome.logits, 1, 3, model));
+    CHECK_OK(model_backward(0.125f, model));
+    CHECK_OK(model_forward(&loss, &valid, tokens, targets, BATCH, T - 2, model));
+    CHECK_OK(model_backward(0.25f, model));
     outcome.loss += loss;
     outcome.account = memory_account_read(device);
-    gpt2_close(model);
+    model_close(model);
     struct memory_account left = memory_account_read(device);
     for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++) CHECK(left.now[tag] == 0);
     device_close(device);
@@ -111,7 +111,7 @@ static void check_same(const struct model_host *found, const struct outcome *out
 
 static void test_same_bits(enum architecture architecture, int layers)
 {
-    struct gpt2_config config = config_of(architecture, layers);
+    struct model_config config = config_of(architecture, layers);
     struct model_host kept = model_host_make(&config, 5), again = model_host_make(&config, 5),
                       carried = model_host_make(&config, 5);
     struct model_hooks kept_hooks = model_host_hooks(&kept), again_hooks = model_host_hooks(&again);
@@ -123,7 +123,7 @@ static void test_same_bits(enum architecture architecture, int layers)
         .activations = &carrier,
         .act_save = act_save,
         .act_load = act_load};
-    struct gpt2_run run = model_host_run(BATCH, T);
+    struct model_run run = model_host_run(BATCH, T);
     struct outcome kept_outcome = run_steps(&kept, &kept_hooks, &run);
     run.recompute = true;
     struct outcome again_outcome = run_steps(&again, &again_hooks, &run);

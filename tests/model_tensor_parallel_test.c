@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "tests/harness/harness.h"
 #include "tests/harness/model_host.h"
 #include "tests/harness/reference.h"
@@ -99,24 +99,24 @@ static void step(double *loss, float *logits, const struct params *params,
     const struct model_hooks *hooks, bool recompute)
 {
     struct device *device;
-    struct gpt2 *model;
+    struct model *model;
     size_t valid;
     if (!CHECK_OK(device_open(&device, "host"))) return;
-    struct gpt2_run run = model_host_run(BATCH, T);
+    struct model_run run = model_host_run(BATCH, T);
     run.recompute = recompute;
-    if (!CHECK_OK(gpt2_open(&model, params, hooks, &run, device))) return;
-    CHECK_OK(gpt2_forward(loss, &valid, tokens, targets, BATCH, T, model));
+    if (!CHECK_OK(model_open(&model, params, hooks, &run, device))) return;
+    CHECK_OK(model_forward(loss, &valid, tokens, targets, BATCH, T, model));
     CHECK(valid == BATCH * T - 1);
-    CHECK_OK(gpt2_logits(logits, 1, 3, model));
-    CHECK_OK(gpt2_backward(1.0f, model));
-    gpt2_close(model);
+    CHECK_OK(model_logits(logits, 1, 3, model));
+    CHECK_OK(model_backward(1.0f, model));
+    model_close(model);
     device_close(device);
 }
 
 static void *rank_main(void *argument)
 {
     struct rank *rank = argument;
-    const struct gpt2_config *config = &rank->whole->params.config;
+    const struct model_config *config = &rank->whole->params.config;
     const struct params_part part = {rank->member.number, rank->member.meeting->ranks, 0, 1};
     if (!CHECK_OK(params_make_part(&rank->params, config, &part))) abort();
     for (int u = 0; u < rank->params.unit_count; u++) {
@@ -174,7 +174,7 @@ static struct rank *run_ranks(const struct model_host *whole, int count, bool re
 static void test_ranks(enum architecture architecture, int count, int vocab_block)
 {
     bool llama = architecture == ARCHITECTURE_LLAMA;
-    const struct gpt2_config config = {.architecture = architecture,
+    const struct model_config config = {.architecture = architecture,
         .max_t = 6,
         .vocab = VOCAB,
         .layers = 2,
@@ -210,16 +210,16 @@ static void test_ranks(enum architecture architecture, int count, int vocab_bloc
 /* Parts cannot run alone. */
 static void test_hooks_missing(void)
 {
-    const struct gpt2_config config = {
+    const struct model_config config = {
         .max_t = 6, .vocab = VOCAB, .layers = 2, .heads = HEADS, .channels = C};
     struct params params;
     struct device *device;
-    struct gpt2 *model;
+    struct model *model;
     if (!CHECK_OK(params_make_part(&params, &config, &(struct params_part){0, 3, 0, 1}))) return;
     if (!CHECK_OK(device_open(&device, "host"))) return;
     const struct model_hooks hooks = {.enter = enter, .sum = sum};
-    struct gpt2_run run = model_host_run(BATCH, T);
-    CHECK_STATUS(gpt2_open(&model, &params, &hooks, &run, device), STATUS_INVALID);
+    struct model_run run = model_host_run(BATCH, T);
+    CHECK_STATUS(model_open(&model, &params, &hooks, &run, device), STATUS_INVALID);
     CHECK_MSG(strstr(status_text(), "3 ranks") != NULL, "%s", status_text());
     device_close(device);
     params_free(&params);

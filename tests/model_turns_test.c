@@ -27,7 +27,7 @@ static void test_functions(void)
 static void test_angles(int heads, int channels, int rotary_base)
 {
     enum { T = 4096 };
-    const struct gpt2_config config = {ARCHITECTURE_LLAMA, .max_t = T, .vocab = 1, .layers = 1,
+    const struct model_config config = {ARCHITECTURE_LLAMA, .max_t = T, .vocab = 1, .layers = 1,
         .heads = heads, .channels = channels, .rotary_base = rotary_base};
     size_t cols = (size_t)(channels / heads), half = cols / 2;
     float *turns = malloc(T * cols * sizeof *turns);

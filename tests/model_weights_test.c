@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "model/safetensors.h"
 #include "model/weights.h"
 #include "tests/harness/harness.h"
@@ -46,19 +46,19 @@ static void check_logits(const struct model_host *host, const struct safetensors
     float logits[64], wanted;
     double loss, worst = 0.0;
     size_t counted;
-    struct gpt2 *model;
+    struct model *model;
     struct device *device;
     struct model_host lent = *host;
     struct model_hooks hooks = model_host_hooks(&lent);
-    struct gpt2_run run = model_host_run(batch, t);
+    struct model_run run = model_host_run(batch, t);
     memcpy(ids, tokens->data, tokens->bytes);
     if (!CHECK_OK(device_open(&device, "host")) ||
-        !CHECK_OK(gpt2_open(&model, &host->params, &hooks, &run, device)))
+        !CHECK_OK(model_open(&model, &host->params, &hooks, &run, device)))
         return;
-    CHECK_OK(gpt2_forward(&loss, &counted, ids, NULL, batch, t, model));
+    CHECK_OK(model_forward(&loss, &counted, ids, NULL, batch, t, model));
     for (int b = 0; b < batch; b++)
         for (int i = 0; i < t; i++) {
-            CHECK_OK(gpt2_logits(logits, b, i, model));
+            CHECK_OK(model_logits(logits, b, i, model));
             for (int v = 0; v < vocab; v++) {
                 size_t at = ((size_t)b * (size_t)t + (size_t)i) * (size_t)vocab + (size_t)v;
                 memcpy(&wanted, (const char *)expected->data + at * sizeof wanted, sizeof wanted);
@@ -67,7 +67,7 @@ static void check_logits(const struct model_host *host, const struct safetensors
         }
     CHECK_MSG(worst < 1e-4, "logits differ by up to %g", worst);
     printf("logits differ from Hugging Face's by at most %.2g\n", worst);
-    gpt2_close(model);
+    model_close(model);
     device_close(device);
 }
 
@@ -77,7 +77,7 @@ static struct model_host read_golden(void)
     CHECK_STATUS(weights_open(&weights, golden_path(), &weights_safetensors, 7), STATUS_INVALID); /* 24 / 7 */
     CHECK(weights == NULL);
     if (!CHECK_OK(weights_open(&weights, golden_path(), &weights_safetensors, 3))) exit(test_result());
-    struct gpt2_config config = weights->config;
+    struct model_config config = weights->config;
     CHECK(config.vocab == 53 && config.max_t == 12 && config.channels == 24 && config.layers == 2 && config.heads == 3);
     config.vocab_block = 10; /* so that the embedding comes in parts */
     struct model_host host = model_host_make(&config, 1);
@@ -238,11 +238,11 @@ static void check_faults(void)
     safetensors_text("{" TENSOR("wte.weight", "[4]", "[0,16]") "}", 16, "\"wte.weight\" has 1 dimensions, expected a matrix");
     safetensors_text("{" TENSOR("wte.weight", "[2,2]", "[0,16]") "," TENSOR("wpe.weight", "[2,2]", "[0,16]") "}", 16, "layers");
     struct weights *weights;
-    struct gpt2_config llama;
-    CHECK_OK(gpt2_preset(&llama, "llama-nano"));
+    struct model_config llama;
+    CHECK_OK(model_preset(&llama, "llama-nano"));
     CHECK_STATUS(weights_create(&weights, in_folder("llama.bin"), &weights_llmc, &llama, DTYPE_FLOAT32), STATUS_INVALID);
     CHECK_TEXT("hold GPT-2's tensors only");
-    CHECK_OK(gpt2_preset(&llama, "nano"));
+    CHECK_OK(model_preset(&llama, "nano"));
     CHECK_STATUS(weights_create(&weights, in_folder("half.bin"), &weights_llmc, &llama, DTYPE_FLOAT16), STATUS_INVALID);
     CHECK_STATUS(weights_create(&weights, "/nonexistent/a.bin", &weights_llmc, &llama, DTYPE_FLOAT32), STATUS_SYSTEM);
     CHECK_OK(weights_create(&weights, in_folder("unfinished.bin"), &weights_llmc, &llama, DTYPE_FLOAT32));

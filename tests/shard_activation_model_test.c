@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "ring/ring.h"
 #include "shard/activation.h"
 #include "tests/harness/harness.h"
 #include "tests/harness/model_host.h"
 
 enum { BATCH = 2, T = 5, C = 24, LAYERS = 5, VOCAB = 10, STEPS = 2 };
-static const struct gpt2_config shapes[] = {
+static const struct model_config shapes[] = {
     {.max_t = 6, .vocab = VOCAB, .layers = LAYERS, .heads = 4, .channels = C, .vocab_block = 4},
     {.architecture = ARCHITECTURE_LLAMA,
         .max_t = 6,
@@ -34,7 +34,7 @@ struct rank {
     double loss[STEPS];
 };
 
-static struct model_host host_of_part(const struct gpt2_config *shape, int rank, int nranks)
+static struct model_host host_of_part(const struct model_config *shape, int rank, int nranks)
 {
     const struct params_part part = {
         .tensor_rank = rank, .tensor_count = nranks, .stage = 0, .stage_count = 1};
@@ -88,14 +88,14 @@ static struct activation_config config_of(
 }
 
 /* Two steps, the second shorter. */
-static void run_steps(double *loss, struct gpt2 *model, struct activation *store)
+static void run_steps(double *loss, struct model *model, struct activation *store)
 {
     for (int step = 0; step < STEPS; step++) {
         size_t valid;
         CHECK_OK(activation_begin_forward(0, true, store));
-        CHECK_OK(gpt2_forward(&loss[step], &valid, tokens, targets, BATCH, T - step, model));
+        CHECK_OK(model_forward(&loss[step], &valid, tokens, targets, BATCH, T - step, model));
         activation_begin_backward(0, store);
-        CHECK_OK(gpt2_backward(0.125f, model));
+        CHECK_OK(model_backward(0.125f, model));
         CHECK_OK(activation_synchronize(store));
     }
 }
@@ -130,9 +130,9 @@ static void check_bytes(const struct rank *rank, const struct activation_config 
 static void run_keep(struct rank *rank, const struct activation_config *config)
 {
     struct model_hooks hooks = model_host_hooks(&rank->host);
-    struct gpt2_run run = model_host_run(BATCH, T);
+    struct model_run run = model_host_run(BATCH, T);
     struct activation *store = NULL;
-    struct gpt2 *model;
+    struct model *model;
     run.recompute = activation_recomputes(config->keep);
     if (config->nranks > 1) hooks.tensor = rank, hooks.sum = sum, hooks.max = max;
     if (activation_is_carried(config->keep)) {
@@ -141,10 +141,10 @@ static void run_keep(struct rank *rank, const struct activation_config *config)
         hooks.act_save = activation_save, hooks.act_load = activation_load;
     }
     memset(rank->host.gradients, 0, rank->host.params.elements * sizeof(float));
-    if (CHECK_OK(gpt2_open(&model, &rank->host.params, &hooks, &run, rank->device))) {
+    if (CHECK_OK(model_open(&model, &rank->host.params, &hooks, &run, rank->device))) {
         run_steps(rank->loss, model, store);
         check_bytes(rank, config);
-        gpt2_close(model);
+        model_close(model);
     }
     activation_close(store);
 }

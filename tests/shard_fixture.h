@@ -186,7 +186,7 @@ static void fixture_text(const char *path, size_t bytes)
 static struct train_config fixture_config(const char *data)
 {
     struct train_config config = train_config_default();
-    config.model = (struct gpt2_config){
+    config.model = (struct model_config){
         .max_t = 16, .vocab = 256, .layers = 2, .heads = 2, .channels = 20, .vocab_block = 100};
     config.data = data;
     config.batch = 2;

@@ -241,10 +241,10 @@ static void test_stage_2_is_not_above_stage_1(void)
     static const int ranks[] = {2, 3, 4, 8, 64};
     static const enum dtype dtypes[] = {DTYPE_FLOAT32, DTYPE_BFLOAT16};
     const char *name;
-    for (size_t i = 0; (name = gpt2_preset_name(i)) != NULL; i++)
+    for (size_t i = 0; (name = model_preset_name(i)) != NULL; i++)
         for (size_t j = 0; j < 2 * sizeof ranks / sizeof *ranks; j++) {
             struct train_config config = train_config_default();
-            CHECK_OK(gpt2_preset(&config.model, name));
+            CHECK_OK(model_preset(&config.model, name));
             config.dtype = config.gradient_dtype = config.reduce_dtype = dtypes[j % 2];
             config.stage = 1;
             struct forecast one = forecast_of(&config, ranks[j / 2]);
@@ -273,7 +273,7 @@ static uint64_t measured_sum(const struct train_config *config)
 static void test_stage_2_measured(void)
 {
     struct train_config config = fixture_config(text_path);
-    CHECK_OK(gpt2_preset(&config.model, "mini"));
+    CHECK_OK(model_preset(&config.model, "mini"));
     config.batch = 1;
     config.seq = 8;
     config.stop_at = 1;
@@ -335,8 +335,8 @@ static void test_largest(void)
 static void test_largest_of_odd_sizes(void)
 {
     struct forecast_config config = {.train = train_config_default(), .nranks = 3};
-    config.train.model = (struct gpt2_config){
-        .max_t = 13, .vocab = 101, .layers = 1, .heads = 1, .channels = 37};
+    config.train.model =
+        (struct model_config){.max_t = 13, .vocab = 101, .layers = 1, .heads = 1, .channels = 37};
     config.train.batch = 1;
     for (int layers = 1; layers <= 64; layers++)
         for (int off = -1; off <= 1; off++) {
@@ -357,7 +357,7 @@ static void test_refused(void)
     config.train.shard_group = 0;
     config.train.model.layers = FORECAST_MOST_LAYERS + 1;
     CHECK_STATUS(forecast_make(&forecast, &config), STATUS_INVALID);
-    config.train.model = (struct gpt2_config){
+    config.train.model = (struct model_config){
         .max_t = 1 << 30, .vocab = 1 << 30, .layers = 100000, .heads = 1, .channels = 1 << 30};
     CHECK_STATUS(forecast_make(&forecast, &config), STATUS_INVALID);
     config.train.model.vocab = 256;

@@ -6,7 +6,7 @@
 #include "shard/layout.h"
 #include "tests/harness/harness.h"
 
-static const struct gpt2_config models[] = {
+static const struct model_config models[] = {
     {.max_t = 13, .vocab = 101, .layers = 2, .heads = 1, .channels = 37},
     {.max_t = 16, .vocab = 101, .layers = 2, .heads = 3, .channels = 36},
     {.max_t = 4, .vocab = 5, .layers = 1, .heads = 1, .channels = 4},

@@ -13,7 +13,7 @@ static struct ledger_volume volume_of(
 {
     struct params params = {0};
     struct layout layout = {0};
-    struct gpt2_config model = {.max_t = 4, .vocab = 5, .layers = 1, .heads = 1, .channels = 4};
+    struct model_config model = {.max_t = 4, .vocab = 5, .layers = 1, .heads = 1, .channels = 4};
     CHECK_OK(params_make(&params, &model));
     CHECK_OK(layout_make(&layout, &params, group));
     const struct stage_config config = {.ops = stage_by_number(stage),
@@ -68,8 +68,8 @@ static uint64_t held_bytes(int stage, int nranks, enum dtype dtype, const char *
 {
     struct params params = {0};
     struct layout layout = {0};
-    struct gpt2_config model;
-    CHECK_OK(gpt2_preset(&model, preset));
+    struct model_config model;
+    CHECK_OK(model_preset(&model, preset));
     CHECK_OK(params_make(&params, &model));
     CHECK_OK(layout_make(&layout, &params, nranks));
     const struct stage_config config = {.ops = stage_by_number(stage),

@@ -12,7 +12,7 @@ static char text_path[256];
 static struct train_config arena_config(int stage, int layers)
 {
     struct train_config config = fixture_config(text_path);
-    config.model = (struct gpt2_config){.max_t = 16,
+    config.model = (struct model_config){.max_t = 16,
         .vocab = 256,
         .layers = layers,
         .heads = 2,

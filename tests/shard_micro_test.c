@@ -51,7 +51,7 @@ static struct train_config micro_config(int nranks, int stage)
 {
     struct train_config config = fixture_config(text_path);
     config.model =
-        (struct gpt2_config){.max_t = 4, .vocab = 5, .layers = 1, .heads = 1, .channels = 4};
+        (struct model_config){.max_t = 4, .vocab = 5, .layers = 1, .heads = 1, .channels = 4};
     config.batch = 8 / nranks;
     config.steps = 10;
     config.stage = stage;

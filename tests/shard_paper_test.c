@@ -55,7 +55,7 @@ static void test_formula_and_forecast(void)
         struct forecast_config config = {.train = train_config_default(), .nranks = 64};
         struct forecast forecast;
         struct train_config *train = &config.train;
-        CHECK_OK(gpt2_preset(&train->model, "gpt2-1558m"));
+        CHECK_OK(model_preset(&train->model, "gpt2-1558m"));
         train->model.vocab = 50304; /* rows that 64 ranks share evenly */
         train->dtype = train->gradient_dtype = train->reduce_dtype = DTYPE_BFLOAT16;
         train->stage = stage;
@@ -77,7 +77,7 @@ static void test_tied_embedding(void)
 {
     struct forecast_config config = {.train = train_config_default(), .nranks = 64};
     struct forecast forecast;
-    CHECK_OK(gpt2_preset(&config.train.model, "gpt2-124m"));
+    CHECK_OK(model_preset(&config.train.model, "gpt2-124m"));
     config.train.stage = 3;
     CHECK_OK(forecast_make(&forecast, &config));
     const struct forecast_wire *rows = &forecast.wire[FORECAST_EMBEDDING];

@@ -32,7 +32,7 @@ static void write_tokens(const char *path)
 static struct train_config config_of(const char *data, int tensor, int pipeline, int data_ranks)
 {
     struct train_config config = fixture_config(data);
-    config.model = (struct gpt2_config){
+    config.model = (struct model_config){
         .max_t = 16, .vocab = VOCAB, .layers = 4, .heads = 4, .channels = 32, .vocab_block = 40};
     config.tensor = tensor;
     config.pipeline = pipeline;

@@ -16,7 +16,7 @@
 #include "tests/harness/model_host.h"
 
 enum { BATCH = 2, T = 5, C = 12, LAYERS = 5, VOCAB = 10, MICROS = 6, ROWS = BATCH * T };
-static const struct gpt2_config config = {
+static const struct model_config config = {
     .max_t = 6, .vocab = VOCAB, .layers = LAYERS, .heads = 3, .channels = C, .vocab_block = 4};
 static const float scale = 0.125f;
 
@@ -37,22 +37,22 @@ struct stage {
     struct params params;
     struct device *device;
     struct ring_comm *world, *onward, *back;
-    struct gpt2 *model;
+    struct model *model;
     struct pipeline_run *run;
     struct activation *activations;
     double loss[MICROS];
 };
 
-static struct gpt2_pass pass_of(const struct job *job, int micro, int slot)
+static struct model_pass pass_of(const struct job *job, int micro, int slot)
 {
-    return (struct gpt2_pass){slot, job->tokens[micro], job->targets[micro], BATCH, T};
+    return (struct model_pass){slot, job->tokens[micro], job->targets[micro], BATCH, T};
 }
 
 /* Where inputs of blocks are carried: by whom. */
 static void open_activations(
-    struct model_hooks *hooks, const struct gpt2_run *run, struct stage *stage)
+    struct model_hooks *hooks, const struct model_run *run, struct stage *stage)
 {
-    const struct gpt2_span span = gpt2_span(&stage->params);
+    const struct model_span span = model_span(&stage->params);
     const struct activation_config carries = {.keep = stage->job->keep,
         .first_block = span.begin,
         .block_count = span.end - span.begin,
@@ -76,7 +76,7 @@ static void open_stage(struct stage *stage, struct job *job, struct bootstrap *b
     const struct ring_config ring = {.slot_bytes = 64, .slot_count = 2, .exchange_bytes = 1};
     *stage = (struct stage){.job = job, .place = {rank, nranks, job->micros}};
     struct model_hooks hooks = model_host_hooks(&job->host[rank]);
-    struct gpt2_run run = model_host_run(BATCH, T);
+    struct model_run run = model_host_run(BATCH, T);
     run.recompute = activation_recomputes(job->keep);
     run.passes = pipeline_slots(&stage->place);
     if (!CHECK_OK(params_make_part(&stage->params, &config, &part))) exit(1);
@@ -85,7 +85,7 @@ static void open_stage(struct stage *stage, struct job *job, struct bootstrap *b
     if (!CHECK_OK(ring_comm_split(&stage->onward, 0, rank, stage->world))) exit(1);
     if (!CHECK_OK(ring_comm_split(&stage->back, 0, rank, stage->world))) exit(1);
     open_activations(&hooks, &run, stage);
-    if (!CHECK_OK(gpt2_open(&stage->model, &stage->params, &hooks, &run, stage->device))) exit(1);
+    if (!CHECK_OK(model_open(&stage->model, &stage->params, &hooks, &run, stage->device))) exit(1);
     const struct pipeline_config pipeline = {.stage = rank,
         .stage_count = nranks,
         .onward = stage->onward,
@@ -100,7 +100,7 @@ static void open_stage(struct stage *stage, struct job *job, struct bootstrap *b
 static void close_stage(struct stage *stage)
 {
     pipeline_close(stage->run);
-    gpt2_close(stage->model);
+    model_close(stage->model);
     activation_close(stage->activations);
     ring_comm_close(stage->back);
     ring_comm_close(stage->onward);
@@ -121,7 +121,7 @@ static enum status run_steps(int steps, struct stage *stage)
     const struct pipeline_place *place = &stage->place;
     for (int i = 0; i < steps; i++) {
         struct pipeline_step step = pipeline_step_at(place, i);
-        struct gpt2_pass pass = pass_of(stage->job, step.micro, step.slot);
+        struct model_pass pass = pass_of(stage->job, step.micro, step.slot);
         if (step.work == PIPELINE_BACKWARD) {
             activation_begin_backward(step.slot, stage->activations);
             TRY(pipeline_backward(scale, &pass, stage->run));
@@ -130,7 +130,7 @@ static enum status run_steps(int steps, struct stage *stage)
         TRY(activation_begin_forward(step.slot, true, stage->activations));
         TRY(pipeline_forward(&pass, is_backward(place, i + 1), stage->run));
         if (place->stage == place->stage_count - 1)
-            TRY(gpt2_loss(&stage->loss[step.micro], stage->model));
+            TRY(model_loss(&stage->loss[step.micro], stage->model));
     }
     return pipeline_synchronize(stage->run);
 }
@@ -178,7 +178,7 @@ static void fill(struct job *job)
     for (int m = 0; m < MICROS; m++)
         for (int i = 0; i < ROWS; i++) {
             job->tokens[m][i] = (7 * m + 3 * i) % VOCAB;
-            job->targets[m][i] = (i + m) % 7 == 0 ? GPT2_IGNORED_TARGET : (5 * m + i * i) % VOCAB;
+            job->targets[m][i] = (i + m) % 7 == 0 ? MODEL_IGNORED_TARGET : (5 * m + i * i) % VOCAB;
         }
 }
 
@@ -186,18 +186,18 @@ static void fill(struct job *job)
 static void run_whole(double *loss, struct model_host *host, const struct job *job)
 {
     struct device *device;
-    struct gpt2 *model;
+    struct model *model;
     struct model_hooks hooks = model_host_hooks(host);
-    struct gpt2_run run = model_host_run(BATCH, T);
+    struct model_run run = model_host_run(BATCH, T);
     if (!CHECK_OK(device_open(&device, "host"))) exit(1);
-    if (!CHECK_OK(gpt2_open(&model, &host->params, &hooks, &run, device))) exit(1);
+    if (!CHECK_OK(model_open(&model, &host->params, &hooks, &run, device))) exit(1);
     for (int m = 0; m < job->micros; m++) {
-        struct gpt2_pass pass = pass_of(job, m, 0);
-        CHECK_OK(gpt2_forward_pass(&pass, model));
-        CHECK_OK(gpt2_loss(&loss[m], model));
-        CHECK_OK(gpt2_backward_pass(scale, &pass, model));
+        struct model_pass pass = pass_of(job, m, 0);
+        CHECK_OK(model_forward_pass(&pass, model));
+        CHECK_OK(model_loss(&loss[m], model));
+        CHECK_OK(model_backward_pass(scale, &pass, model));
     }
-    gpt2_close(model);
+    model_close(model);
     device_close(device);
 }
 

@@ -43,11 +43,11 @@ static void check_trace(const struct replay_trace *trace, const struct params *p
 
 static void test_model(const char *name, int batch, int t)
 {
-    struct gpt2_config config;
+    struct model_config config;
     struct params params;
     struct replay_trace trace;
     struct replay_outcome heap, arenas, fails, more;
-    CHECK_OK(gpt2_preset(&config, name));
+    CHECK_OK(model_preset(&config, name));
     CHECK_OK(params_make(&params, &config));
     CHECK_OK(replay_make(&trace, &params, batch, t));
     check_trace(&trace, &params);

@@ -45,7 +45,7 @@ static int ranks_of(const struct split *split)
 static struct train_config config_of(const struct split *split)
 {
     struct train_config config = fixture_config(tokens_path);
-    config.model = (struct gpt2_config){
+    config.model = (struct model_config){
         .max_t = 16, .vocab = 101, .layers = 2, .heads = 4, .channels = 32, .vocab_block = 30};
     config.steps = STEPS;
     config.tensor = split->tensor;
@@ -78,7 +78,7 @@ struct state {
     int *times;                       /* the same: how many files have it */
 };
 
-static struct state state_make(const struct gpt2_config *model)
+static struct state state_make(const struct model_config *model)
 {
     struct state state = {0};
     CHECK_OK(params_make(&state.params, model));

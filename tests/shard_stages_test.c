@@ -11,13 +11,13 @@ static char text_path[256], small_path[256];
 
 /* nano-37 (no unit divides by 3, 4, 5), nano-36 (several heads, rows in blocks), micro-4 (empty shards), nano; a Llama, which
  * has no table of positions. */
-static const struct gpt2_config models[] = {
+static const struct model_config models[] = {
     {.max_t = 13, .vocab = 101, .layers = 2, .heads = 1, .channels = 37},
     {.max_t = 16, .vocab = 101, .layers = 2, .heads = 3, .channels = 36, .vocab_block = 26},
     {.max_t = 4, .vocab = 5, .layers = 1, .heads = 1, .channels = 4},
     {.max_t = 128, .vocab = 256, .layers = 4, .heads = 4, .channels = 128},
-    {ARCHITECTURE_LLAMA, .max_t = 16, .vocab = 101, .layers = 2, .heads = 6, .channels = 36, .vocab_block = 26, .kv_heads = 2,
-        .hidden = 41},
+    {ARCHITECTURE_LLAMA, .max_t = 16, .vocab = 101, .layers = 2, .heads = 6, .channels = 36,
+        .vocab_block = 26, .kv_heads = 2, .hidden = 41},
 };
 static const char *const model_names[] = {"nano-37", "nano-36", "micro-4", "nano", "llama-36"};
 

@@ -4,7 +4,7 @@
  */
 #include <math.h>
 
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "model/tokens.h"
 #include "tests/shard_fixture.h"
 
@@ -32,7 +32,7 @@ void __wrap_tokens_train_batch(
     for (int row = 0; row < mask.batch; row++) {
         int sequence = (micro * mask.nranks + fixture_own_rank) * mask.batch + row;
         int valid = step == mask.empty_step ? 0 : mask.valid[sequence];
-        for (int i = 0; i < t - valid; i++) targets[row * t + i] = GPT2_IGNORED_TARGET;
+        for (int i = 0; i < t - valid; i++) targets[row * t + i] = MODEL_IGNORED_TARGET;
     }
 }
 

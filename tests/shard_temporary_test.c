@@ -47,7 +47,7 @@ static void check_forecast(int stage)
 {
     struct forecast_config config = {.train = train_config_default(), .nranks = 64};
     struct forecast shallow, deep;
-    CHECK_OK(gpt2_preset(&config.train.model, "gpt2-1558m"));
+    CHECK_OK(model_preset(&config.train.model, "gpt2-1558m"));
     config.train.stage = stage;
     config.train.activations = ACTIVATION_PART;
     config.train.dtype = config.train.gradient_dtype = config.train.reduce_dtype = DTYPE_BFLOAT16;

@@ -11,7 +11,7 @@
 static char tokens_path[256];
 
 /* nano-H4-C32 and nano, both with V = 101; a Llama with 2 heads of keys and values. */
-static const struct gpt2_config models[] = {
+static const struct model_config models[] = {
     {.max_t = 16, .vocab = 101, .layers = 2, .heads = 4, .channels = 32},
     {.max_t = 128, .vocab = 101, .layers = 4, .heads = 4, .channels = 128},
     {.architecture = ARCHITECTURE_LLAMA,
@@ -91,7 +91,7 @@ static void compare_splits(int model, const int *stages, int stage_count)
         for (int data = 1; data <= 2; data++)
             for (int s = 0; s < stage_count; s++) {
                 char what[64];
-                if (gpt2_kv_heads(&models[model]) % tensor != 0) continue;
+                if (model_kv_heads(&models[model]) % tensor != 0) continue;
                 config = config_of(model, tensor, data);
                 config.stage = stages[s];
                 config.activations = (enum activation_keep)(s % 3); /* changes no bits (I3) */
@@ -140,7 +140,7 @@ static void test_refusals(void)
     struct job_record record;
     struct train_config config = config_of(0, 2, 1);
     config.model =
-        (struct gpt2_config){.max_t = 16, .vocab = 101, .layers = 2, .heads = 25, .channels = 50};
+        (struct model_config){.max_t = 16, .vocab = 101, .layers = 2, .heads = 25, .channels = 50};
     run_job(&record, &config, 2, "shm");
     for (int r = 0; r < 2; r++) {
         CHECK(record.rank[r].status == STATUS_INVALID);

@@ -4,7 +4,7 @@
  */
 #include <math.h>
 
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "model/tokens.h"
 #include "optim/norm.h"
 #include "optim/schedule.h"
@@ -120,7 +120,7 @@ static double oracle_train(double *loss, double *norm, const struct train_config
 {
     struct oracle oracle = {0};
     struct device *device = NULL;
-    struct gpt2 *model = NULL;
+    struct model *model = NULL;
     struct tokens *tokens = NULL;
     int32_t inputs[1024], targets[1024];
     const struct model_hooks hooks = {.context = &oracle, .enter = oracle_enter};
@@ -141,19 +141,17 @@ static double oracle_train(double *loss, double *norm, const struct train_config
         params_initialize(oracle.weights + unit_begin(&oracle.params, u), &oracle.params, u, 0,
             oracle.params.unit_elements[u], config->seed);
     CHECK_OK(device_open(&device, "host"));
-    const struct gpt2_run run = {.batch = data.batch,
-        .t = data.t,
-        .weights = DTYPE_FLOAT32,
-        .gradients = DTYPE_FLOAT32};
-    CHECK_OK(gpt2_open(&model, &oracle.params, &hooks, &run, device));
+    const struct model_run run = {
+        .batch = data.batch, .t = data.t, .weights = DTYPE_FLOAT32, .gradients = DTYPE_FLOAT32};
+    CHECK_OK(model_open(&model, &oracle.params, &hooks, &run, device));
     CHECK_OK(tokens_open(&tokens, &data));
     for (int step = 0; step < (int)config->steps; step++) {
         size_t valid = 0;
         memset(oracle.gradients, 0, elements * sizeof(float));
         tokens_train_batch(inputs, targets, (uint64_t)step, tokens);
-        CHECK_OK(gpt2_forward(&loss[step], &valid, inputs, targets, data.batch, data.t, model));
+        CHECK_OK(model_forward(&loss[step], &valid, inputs, targets, data.batch, data.t, model));
         loss[step] /= (double)valid;
-        CHECK_OK(gpt2_backward(1.0f / (float)valid, model));
+        CHECK_OK(model_backward(1.0f / (float)valid, model));
         norm[step] = oracle_update(&oracle, config, step);
     }
     double sum = 0.0, counted = 0.0;
@@ -161,12 +159,12 @@ static double oracle_train(double *loss, double *norm, const struct train_config
         double part;
         size_t valid;
         tokens_validation_batch(inputs, targets, i, tokens);
-        CHECK_OK(gpt2_forward(&part, &valid, inputs, targets, data.batch, data.t, model));
+        CHECK_OK(model_forward(&part, &valid, inputs, targets, data.batch, data.t, model));
         sum += part;
         counted += (double)valid;
     }
     tokens_close(tokens);
-    gpt2_close(model);
+    model_close(model);
     device_close(device);
     params_free(&oracle.params);
     free(memory);
@@ -266,7 +264,7 @@ static void test_tiny_model(void)
     fclose(file);
     config.data = path;
     config.model =
-        (struct gpt2_config){.max_t = 4, .vocab = 5, .layers = 1, .heads = 1, .channels = 4};
+        (struct model_config){.max_t = 4, .vocab = 5, .layers = 1, .heads = 1, .channels = 4};
     config.batch = 8;
     config.sample_tokens = 3;
     run_good_job(&one, &config, 1, "shm");

@@ -15,7 +15,8 @@ static const struct trainer *small_trainer(void)
     static struct trainer trainer;
     if (trainer.nranks > 0) return &trainer;
     trainer.config = train_config_default();
-    trainer.config.model = (struct gpt2_config){.max_t = 4, .vocab = 5, .layers = 1, .heads = 1, .channels = 4};
+    trainer.config.model =
+        (struct model_config){.max_t = 4, .vocab = 5, .layers = 1, .heads = 1, .channels = 4};
     trainer.nranks = RANKS;
     trainer.rank = 1; /* which warns of nothing */
     trainer.grid = grid_at(1, RANKS, 1, 1, 0);

@@ -13,7 +13,7 @@
 static void read_all(struct weights *weights)
 {
     struct params params;
-    if (gpt2_block_elements(&weights->config) * weights->config.layers > MOST_ELEMENTS) return;
+    if (model_block_elements(&weights->config) * weights->config.layers > MOST_ELEMENTS) return;
     if ((double)weights->config.vocab * weights->config.channels > MOST_ELEMENTS) return;
     if (params_make(&params, &weights->config) != STATUS_OK) return;
     float *values = malloc((params.elements + 1) * sizeof *values);

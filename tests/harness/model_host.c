@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct model_host model_host_make(const struct gpt2_config *config, uint64_t seed)
+struct model_host model_host_make(const struct model_config *config, uint64_t seed)
 {
     struct model_host host;
     if (params_make(&host.params, config) != STATUS_OK) {
@@ -32,9 +32,9 @@ void model_host_free(struct model_host *host)
     free(host->unit_begin);
 }
 
-struct gpt2_run model_host_run(int batch, int t)
+struct model_run model_host_run(int batch, int t)
 {
-    return (struct gpt2_run){
+    return (struct model_run){
         .batch = batch, .t = t, .weights = DTYPE_FLOAT32, .gradients = DTYPE_FLOAT32};
 }
 

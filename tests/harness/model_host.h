@@ -3,7 +3,7 @@
 #ifndef TESTS_MODEL_HOST_H
 #define TESTS_MODEL_HOST_H
 
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "model/hooks.h"
 #include "model/params.h"
 
@@ -14,11 +14,11 @@ struct model_host {
 };
 
 /* Weights from params_initialize(seed), gradients 0. Ends the test program on an error. */
-struct model_host model_host_make(const struct gpt2_config *config, uint64_t seed);
+struct model_host model_host_make(const struct model_config *config, uint64_t seed);
 void model_host_free(struct model_host *host);
 
 /* float32 throughout, nothing computed again. */
-struct gpt2_run model_host_run(int batch, int t);
+struct model_run model_host_run(int batch, int t);
 
 /* Only enter(), lending in place. */
 struct model_hooks model_host_hooks(struct model_host *host);

@@ -1,4 +1,4 @@
-/* gpt2_open: what a model holds and where each tensor of a pass lies in it.
+/* model_open: what a model holds and where each tensor of a pass lies in it.
  *
  * Invariants: what is predicted is what is held (I4): one walk both counts and places; I6: workspace
  * does not depend on L, and with recomputation activations do not either.
@@ -20,7 +20,7 @@
  */
 #include <stdlib.h>
 
-#include "model/gpt2_internal.h"
+#include "model/model_internal.h"
 #include "verbs/log.h"
 
 /* Hands out 64-byte aligned pieces; `base` NULL only counts. */
@@ -36,37 +36,37 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-static void set_shape(struct gpt2 *model, int batch, int t)
+static void set_shape(struct model *model, int batch, int t)
 {
-    const struct gpt2_config *config = &model->params->config;
+    const struct model_config *config = &model->params->config;
     const struct params_part *part = &model->params->part;
     struct block_shape *shape = &model->shape;
     shape->batch = (size_t)batch;
     shape->t = (size_t)t;
     shape->rows = shape->batch * shape->t;
     shape->channels = (size_t)config->channels;
-    size_t kv_heads = (size_t)gpt2_kv_heads(config);
+    size_t kv_heads = (size_t)model_kv_heads(config);
     shape->kv_heads = params_slice(part, kv_heads).count;
     shape->heads = shape->kv_heads * ((size_t)config->heads / kv_heads);
     shape->head_cols = shape->channels / (size_t)config->heads;
     shape->width = shape->heads * shape->head_cols;
     shape->qkv_cols = (shape->heads + 2 * shape->kv_heads) * shape->head_cols;
     shape->architecture = architecture_table(config->architecture);
-    shape->hidden = params_slice(part, (size_t)gpt2_hidden(config)).count;
+    shape->hidden = params_slice(part, (size_t)model_hidden(config)).count;
     shape->fc_cols = shape->architecture->fc_parts * shape->hidden;
 }
 
 /* Vocabulary rows of the largest unit of them, as it is held here. */
-static size_t largest_rows(const struct gpt2 *model)
+static size_t largest_rows(const struct model *model)
 {
     size_t largest = 0;
     for (int u = 0; u < model->params->embedding_units; u++)
-        largest = larger(largest, gpt2_rows_of_unit(model, u, NULL).count);
+        largest = larger(largest, model_rows_of_unit(model, u, NULL).count);
     return largest;
 }
 
 /* Elements of the largest unit. */
-static size_t largest_unit(const struct gpt2 *model)
+static size_t largest_unit(const struct model *model)
 {
     const struct params *params = model->params;
     size_t largest = block_tensor_elements(&model->shape);
@@ -76,12 +76,12 @@ static size_t largest_unit(const struct gpt2 *model)
 }
 
 /* What the head needs of forward, and the ids, from *used on. */
-static void place_head(struct gpt2 *model, struct span base, size_t *used)
+static void place_head(struct model *model, struct span base, size_t *used)
 {
     size_t rows = model->shape.rows, channels = model->shape.channels;
     enum dtype compute = model->context.compute;
     bool last = model->span.last;
-    size_t ids = gpt2_ids_are_copied(model) && (last || model->span.first) ? 2 * rows : 0;
+    size_t ids = model_ids_are_copied(model) && (last || model->span.first) ? 2 * rows : 0;
     size_t head = last ? rows : 0;
     model->norm = take(base, used, head * channels, compute);
     model->norm_mean = take(base, used, head, DTYPE_FLOAT32);
@@ -94,7 +94,7 @@ static void place_head(struct gpt2 *model, struct span base, size_t *used)
 }
 
 /* One pass's activations, from `base` on; returns their bytes. */
-static size_t place_pass(struct gpt2 *model, struct span base)
+static size_t place_pass(struct model *model, struct span base)
 {
     size_t elements = model->shape.rows * model->shape.channels, used = 0;
     size_t layers = (size_t)(model->span.end - model->span.begin);
@@ -111,11 +111,11 @@ static size_t place_pass(struct gpt2 *model, struct span base)
 
 /* Inputs that hooks carry away, and outputs that are passed on, are not for long: passes share the
  * buffers. */
-static size_t place_shared(struct gpt2 *model, struct span base)
+static size_t place_shared(struct model *model, struct span base)
 {
     size_t elements = model->shape.rows * model->shape.channels, used = 0;
     enum dtype compute = model->context.compute;
-    if (gpt2_inputs_are_carried(model)) model->inputs = take(base, &used, elements, compute);
+    if (model_inputs_are_carried(model)) model->inputs = take(base, &used, elements, compute);
     if (!model->span.last) model->x = take(base, &used, elements, compute);
     return used;
 }
@@ -126,27 +126,27 @@ static struct span from_byte(struct span memory, size_t begin)
     return memory;
 }
 
-static size_t place_activations(struct gpt2 *model, int slot)
+static size_t place_activations(struct model *model, int slot)
 {
     const struct span nowhere = {0};
     size_t shared = place_shared(model, model->activations), pass = place_pass(model, nowhere);
     place_pass(model, from_byte(model->activations, shared + (size_t)slot * pass));
-    return shared + (size_t)gpt2_passes(model) * pass;
+    return shared + (size_t)model_passes(model) * pass;
 }
 
 /* Returns the bytes of all passes. */
-static size_t place_checkpoints(struct gpt2 *model, int slot)
+static size_t place_checkpoints(struct model *model, int slot)
 {
-    if (!model->run.recompute || gpt2_inputs_are_carried(model)) return 0;
+    if (!model->run.recompute || model_inputs_are_carried(model)) return 0;
     size_t layers = (size_t)(model->span.end - model->span.begin);
     size_t pass = ops_bytes(layers * model->shape.rows * model->shape.channels, &model->context);
     size_t aligned = (pass + 63) / 64 * 64;
     model->inputs = from_byte(model->checkpoints, (size_t)slot * aligned).ptr;
-    return (size_t)(gpt2_passes(model) - 1) * aligned + pass;
+    return (size_t)(model_passes(model) - 1) * aligned + pass;
 }
 
 /* Bytes of logits of the largest block of vocabulary rows. */
-static size_t largest_logits(const struct gpt2 *model)
+static size_t largest_logits(const struct model *model)
 {
     const struct ops_context *context = &model->context;
     const struct block_shape *shape = &model->shape;
@@ -154,13 +154,13 @@ static size_t largest_logits(const struct gpt2 *model)
     if (!model->span.last) return 0;
     for (int u = 0; u < model->params->embedding_units; u++)
         largest = larger(
-            largest, context->ops->head_scratch_bytes(gpt2_rows_of_unit(model, u, NULL).count,
+            largest, context->ops->head_scratch_bytes(model_rows_of_unit(model, u, NULL).count,
                          shape->rows, shape->channels, context->compute));
     return largest;
 }
 
 /* Bytes of scratch of the operations that are given none. */
-static size_t other_scratch(const struct gpt2 *model)
+static size_t other_scratch(const struct model *model)
 {
     const struct block_shape *shape = &model->shape;
     struct ops_limits limits = {.rows = shape->rows,
@@ -170,14 +170,14 @@ static size_t other_scratch(const struct gpt2 *model)
     return model->context.ops->scratch_bytes(&limits, model->context.compute);
 }
 
-static size_t place_workspace(struct gpt2 *model)
+static size_t place_workspace(struct model *model)
 {
     const struct block_shape *shape = &model->shape;
     struct ops_context *context = &model->context;
     size_t rows = shape->rows, channels = shape->channels, used = 0, unit = largest_unit(model);
     enum dtype compute = context->compute;
     struct span base = model->workspace;
-    const struct gpt2_run *run = &model->run;
+    const struct model_run *run = &model->run;
     model->room =
         (struct unit_room){&model->hooks, context, run->weights, run->gradients, NULL, NULL};
     context->scratch = take(base, &used, other_scratch(model), DTYPE_UINT8); /* aligned best */
@@ -197,15 +197,15 @@ static size_t place_workspace(struct gpt2 *model)
     return larger(used, head_used);
 }
 
-struct gpt2_memory gpt2_place(struct gpt2 *model, int batch, int t, int slot)
+struct model_memory model_place(struct model *model, int batch, int t, int slot)
 {
-    model->span = gpt2_span(model->params);
+    model->span = model_span(model->params);
     set_shape(model, batch, t);
     if (model->ids_of != NULL) {
         model->tokens = model->ids_of[slot].tokens;
         model->targets = model->ids_of[slot].targets;
     }
-    return (struct gpt2_memory){
+    return (struct model_memory){
         .activations = place_activations(model, slot),
         .checkpoints = place_checkpoints(model, slot),
         .workspace = place_workspace(model),
@@ -213,32 +213,32 @@ struct gpt2_memory gpt2_place(struct gpt2 *model, int batch, int t, int slot)
 }
 
 /* Angles of all positions that a pass may have. */
-static size_t turns_bytes(const struct gpt2 *model)
+static size_t turns_bytes(const struct model *model)
 {
-    const struct gpt2_config *config = &model->params->config;
+    const struct model_config *config = &model->params->config;
     size_t head_cols = (size_t)(config->channels / config->heads);
     if (!architecture_table(config->architecture)->turns) return 0;
     return (size_t)model->run.t * head_cols * sizeof(float);
 }
 
 /* How operations are called; where is told when the memory is there. */
-static struct ops_context context_of(const struct gpt2_run *run, struct device *device)
+static struct ops_context context_of(const struct model_run *run, struct device *device)
 {
     const struct model_ops *ops = model_ops_of(device);
     return (struct ops_context){
         .ops = ops, .device = device, .stream = run->stream, .compute = ops->compute(run->weights)};
 }
 
-struct gpt2_memory gpt2_memory(
-    const struct params *params, const struct gpt2_run *run, struct device *device)
+struct model_memory model_memory(
+    const struct params *params, const struct model_run *run, struct device *device)
 {
-    struct gpt2 model = {.params = params, .run = *run, .context = context_of(run, device)};
-    struct gpt2_memory memory = gpt2_place(&model, run->batch, run->t, 0);
+    struct model model = {.params = params, .run = *run, .context = context_of(run, device)};
+    struct model_memory memory = model_place(&model, run->batch, run->t, 0);
     memory.workspace += turns_bytes(&model);
     return memory;
 }
 
-enum dtype gpt2_activation_dtype(const struct gpt2_run *run, struct device *device)
+enum dtype model_activation_dtype(const struct model_run *run, struct device *device)
 {
     return model_ops_of(device)->compute(run->weights);
 }
@@ -249,7 +249,7 @@ static bool is_held(enum dtype dtype)
 }
 
 static enum status check_run(
-    const struct gpt2_run *run, const struct params *params, const struct model_hooks *hooks)
+    const struct model_run *run, const struct params *params, const struct model_hooks *hooks)
 {
     if (run->batch < 1 || run->t < 1)
         return FAIL(STATUS_INVALID, "model: batch %d of %d tokens; expected at least 1 of 1",
@@ -287,7 +287,7 @@ static enum status check_table(struct device *device)
 }
 
 /* Where a stream writes the loss, without holding anybody up. */
-static enum status open_loss(struct gpt2 *model)
+static enum status open_loss(struct model *model)
 {
     TRY(event_open(&model->loss_there, model->device));
     TRY(memory_alloc_kind(&model->pinned_loss, sizeof *model->loss, MEMORY_HOST_PINNED,
@@ -297,7 +297,7 @@ static enum status open_loss(struct gpt2 *model)
 }
 
 /* Made on the host, and brought to where blocks read it. */
-static enum status open_turns(struct gpt2 *model)
+static enum status open_turns(struct model *model)
 {
     size_t bytes = turns_bytes(model);
     if (bytes == 0) return STATUS_OK;
@@ -306,17 +306,17 @@ static enum status open_turns(struct gpt2 *model)
     if (turns == NULL) return FAIL(STATUS_SYSTEM, "no memory for %zu bytes of angles", bytes);
     architecture_turns(turns, (size_t)model->run.t, &model->params->config);
     model->context.ops->copy(model->turns.ptr, turns, bytes, &model->context);
-    enum status status = gpt2_synchronize(model);
+    enum status status = model_synchronize(model);
     free(turns);
     return status;
 }
 
-enum status gpt2_open(struct gpt2 **model, const struct params *params,
-    const struct model_hooks *hooks, const struct gpt2_run *run, struct device *device)
+enum status model_open(struct model **model, const struct params *params,
+    const struct model_hooks *hooks, const struct model_run *run, struct device *device)
 {
     *model = NULL;
     TRY(check_run(run, params, hooks));
-    struct gpt2 *made = calloc(1, sizeof *made);
+    struct model *made = calloc(1, sizeof *made);
     if (made == NULL)
         return FAIL(STATUS_SYSTEM, "no memory for a model's record of %zu bytes", sizeof *made);
     made->params = params;
@@ -329,28 +329,28 @@ enum status gpt2_open(struct gpt2 **model, const struct params *params,
     TRY_GOTO(check_table(device));
     made->context = context_of(run, device);
     assert(made->context.ops->queued == (run->stream != NULL));
-    made->ids_of = calloc((size_t)gpt2_passes(made), sizeof *made->ids_of);
+    made->ids_of = calloc((size_t)model_passes(made), sizeof *made->ids_of);
     if (made->ids_of == NULL)
         TRY_GOTO(FAIL(STATUS_SYSTEM, "no memory for a model's record of %d passes", run->passes));
-    struct gpt2_memory memory = gpt2_place(made, run->batch, run->t, 0);
+    struct model_memory memory = model_place(made, run->batch, run->t, 0);
     TRY_GOTO(memory_alloc(&made->activations, memory.activations, MEMORY_ACTIVATIONS, device));
     TRY_GOTO(memory_alloc(&made->checkpoints, memory.checkpoints, MEMORY_CHECKPOINTS, device));
     TRY_GOTO(memory_alloc(&made->workspace, memory.workspace, MEMORY_WORKSPACE, device));
     if (run->stream != NULL) TRY_GOTO(open_loss(made));
-    gpt2_place(made, run->batch, run->t, 0);
+    model_place(made, run->batch, run->t, 0);
     TRY_GOTO(made->context.ops->open(&made->context));
     TRY_GOTO(open_turns(made));
     *model = made;
     return STATUS_OK;
 fail:
-    gpt2_close(made);
+    model_close(made);
     return status;
 }
 
-void gpt2_close(struct gpt2 *model)
+void model_close(struct model *model)
 {
     if (model == NULL) return;
-    if (gpt2_synchronize(model) != STATUS_OK)
+    if (model_synchronize(model) != STATUS_OK)
         LOG_WARN("model", "closed after a failure: %s", status_text());
     if (model->context.ops != NULL) model->context.ops->close(&model->context);
     event_close(model->loss_there, model->device);

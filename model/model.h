@@ -1,5 +1,5 @@
-/* gpt2: the reference transformer, forward and backward, on any device: GPT-2's, and Llama's in
- * brackets (gpt2_config.architecture).
+/* model: the reference transformer, forward and backward, on any device: GPT-2's, and Llama's in
+ * brackets (model_config.architecture).
  *
  *   x₀ = wte[token] + wpe[t]       [no wpe: attention turns queries and keys]
  *   per block:  x += attproj(attention(qkv(ln1(x))));  x += fcproj(gelu(fc(ln2(x))))   [SwiGLU]
@@ -13,8 +13,8 @@
  *   MEMORY_CHECKPOINTS   with recomputation: the input of each block, L·B·T·C elements
  *   MEMORY_WORKSPACE     does not depend on L
  */
-#ifndef MODEL_GPT2_H
-#define MODEL_GPT2_H
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,10 +25,10 @@
 #include "verbs/device.h"
 #include "verbs/dtype.h"
 
-struct gpt2;
+struct model;
 
 /* A target of this value is not counted: no loss, no gradient. */
-#define GPT2_IGNORED_TARGET (-1)
+#define MODEL_IGNORED_TARGET (-1)
 
 /* How a model is run.
  *
@@ -40,8 +40,8 @@ struct gpt2;
  *
  * recompute: activation checkpointing. Of each block only the input is kept, and backward computes
  * the rest again, with the same bits. carried: with recompute, hooks carry these inputs away
- * (act_save): only predictions need to say so, gpt2_open() sees it. */
-struct gpt2_run {
+ * (act_save): only predictions need to say so, model_open() sees it. */
+struct model_run {
     int batch, t; /* at most */
     enum dtype weights, gradients;
     bool recompute, carried;
@@ -49,86 +49,86 @@ struct gpt2_run {
      * return when they have queued, unless they say otherwise, and a failure of an operation is
      * stream_synchronize()'s to report. NULL on the host, where all is done on return. */
     struct stream *stream;
-    int passes; /* forwards that may wait for their backward: gpt2_pass. 0: 1 */
+    int passes; /* forwards that may wait for their backward: model_pass. 0: 1 */
 };
 
-/* Bytes that gpt2_open() holds, by memory tag, of this part of the model. With recompute, carried
+/* Bytes that model_open() holds, by memory tag, of this part of the model. With recompute, carried
  * inputs are no checkpoints, and cost one x more in activations: B·T·C elements, rounded up to 64
  * bytes. Allocates nothing, so it may be asked for models that fit nowhere. run: valid for
- * gpt2_open(). device: NULL: the host's numbers. */
-struct gpt2_memory {
+ * model_open(). device: NULL: the host's numbers. */
+struct model_memory {
     uint64_t activations, checkpoints, workspace;
 };
-struct gpt2_memory gpt2_memory(
-    const struct params *params, const struct gpt2_run *run, struct device *device);
+struct model_memory model_memory(
+    const struct params *params, const struct model_run *run, struct device *device);
 
-/* The dtype that activations have: see gpt2_run. device: NULL: the host. */
-enum dtype gpt2_activation_dtype(const struct gpt2_run *run, struct device *device);
+/* The dtype that activations have: see model_run. device: NULL: the host. */
+enum dtype model_activation_dtype(const struct model_run *run, struct device *device);
 
-/* Allocates what gpt2_memory() says. params, hooks' contexts and device must outlive the model;
+/* Allocates what model_memory() says. params, hooks' contexts and device must outlive the model;
  * hooks and run are copied. errors: INVALID (batch or t < 1, t > max_t, another dtype, enter
  * missing, one of act_save and act_load without the other, sum or max missing where tensors are
  * cut), SYSTEM (memory). */
-MUST_CHECK enum status gpt2_open(struct gpt2 **model, const struct params *params,
-    const struct model_hooks *hooks, const struct gpt2_run *run, struct device *device);
-void gpt2_close(struct gpt2 *model);
+MUST_CHECK enum status model_open(struct model **model, const struct params *params,
+    const struct model_hooks *hooks, const struct model_run *run, struct device *device);
+void model_close(struct model *model);
 
 /* tokens, targets: (B, T) int32 on the host, to be left alone until the backward has been queued
  * and the stream has passed; targets NULL: no loss is computed. *loss: the sum, not the mean, over
  * valid targets, in nats; *valid: their number. What backward needs stays in the model until the
- * next forward. loss NULL: the sum is told by gpt2_loss(), and nothing is waited for; else waits
+ * next forward. loss NULL: the sum is told by model_loss(), and nothing is waited for; else waits
  * for the stream.
  * errors: DATA when a token or target is outside [0, V), naming position and value; the hooks'
  * errors; the stream's, where it is waited for. */
-MUST_CHECK enum status gpt2_forward(double *loss, size_t *valid, const int32_t *tokens,
-    const int32_t *targets, int batch, int t, struct gpt2 *model);
+MUST_CHECK enum status model_forward(double *loss, size_t *valid, const int32_t *tokens,
+    const int32_t *targets, int batch, int t, struct model *model);
 
 /* The loss of the last forward, which had targets. Waits for that forward, not for what was queued
  * after it. Not a number where the stream failed before. */
-MUST_CHECK enum status gpt2_loss(double *loss, struct gpt2 *model);
+MUST_CHECK enum status model_loss(double *loss, struct model *model);
 
 /* Adds scale · d loss / d parameter to the gradients that hooks lend. Follows a forward with
  * targets; pass 1/(valid tokens of the global batch) for the mean. tokens and targets of the
  * forward must still be there. */
-MUST_CHECK enum status gpt2_backward(float scale, struct gpt2 *model);
+MUST_CHECK enum status model_backward(float scale, struct model *model);
 
 /* ---- a part of the model, several passes in flight ----
  *
  * params->part may be one of several parts, one after another: x goes from one to the next, and its
  * gradient back. The whole model is both the first and the last. A pass is a micro-batch's way
  * through a part; `passes` of them may wait for their backward, each in a slot of its own. */
-struct gpt2_pass {
+struct model_pass {
     int slot;               /* 0 … passes − 1 */
-    const int32_t *tokens;  /* of gpt2_forward(): looked at by the first part */
+    const int32_t *tokens;  /* of model_forward(): looked at by the first part */
     const int32_t *targets; /* by the last one; NULL: no loss is computed */
     int batch, t;           /* the same of all passes that wait at once */
 };
 
-/* The forward of a part. input: on all but the first part, gpt2_input() is filled before. output:
- * gpt2_output(), and on the last part gpt2_loss(). Waits for nothing.
- * errors: as gpt2_forward(). */
-MUST_CHECK enum status gpt2_forward_pass(const struct gpt2_pass *pass, struct gpt2 *model);
+/* The forward of a part. input: on all but the first part, model_input() is filled before. output:
+ * model_output(), and on the last part model_loss(). Waits for nothing.
+ * errors: as model_forward(). */
+MUST_CHECK enum status model_forward_pass(const struct model_pass *pass, struct model *model);
 
 /* The backward of a pass: adds scale · d loss / d parameter to the gradients that hooks lend. On all
- * but the last part, gpt2_gradient() is filled before with the gradient of the pass's output; on all
+ * but the last part, model_gradient() is filled before with the gradient of the pass's output; on all
  * but the first part it has that of the pass's input afterwards. The slot is free then. */
-MUST_CHECK enum status gpt2_backward_pass(
-    float scale, const struct gpt2_pass *pass, struct gpt2 *model);
+MUST_CHECK enum status model_backward_pass(
+    float scale, const struct model_pass *pass, struct model *model);
 
 /* Where these are: B·T·C elements that the device computes in, on the device. The input is the pass's
  * own from here to its backward; where hooks carry activations away, until its forward. The output
  * is good until the next forward begins, and where hooks carry activations until the next backward
  * does; the gradient, which no forward touches, until the next backward. */
-struct span gpt2_input(const struct gpt2_pass *pass, struct gpt2 *model);
-struct span gpt2_output(const struct gpt2_pass *pass, struct gpt2 *model);
-struct span gpt2_gradient(const struct gpt2_pass *pass, struct gpt2 *model);
+struct span model_input(const struct model_pass *pass, struct model *model);
+struct span model_output(const struct model_pass *pass, struct model *model);
+struct span model_gradient(const struct model_pass *pass, struct model *model);
 
 /* logits (V), on the host, of position t (0 ≤ t < T of the last forward, with targets or without)
  * of sequence b, for sampling; on the last part. Enters the embedding's units for FORWARD, so all
  * ranks that share weights call it alike. Waits for the stream. */
-MUST_CHECK enum status gpt2_logits(float *logits, int b, int t, struct gpt2 *model);
+MUST_CHECK enum status model_logits(float *logits, int b, int t, struct model *model);
 
 /* Model FLOPs of forward and backward per token: 6Ψ plus attention's 12·L·C·T. */
-double gpt2_flops_per_token(const struct params *params, int t);
+double model_flops_per_token(const struct params *params, int t);
 
 #endif

@@ -1,4 +1,4 @@
-/* gpt2: the model as a sequence of uses of units. What a layer computes is in ops.h and block.h.
+/* model: the model as a sequence of uses of units. What a layer computes is in ops.h and block.h.
  *
  * Invariants: the calls of hooks.h come in the same order in every step; a unit's weights and
  * gradients are touched only between enter() and leave(); no two uses overlap. u in brackets is
@@ -15,15 +15,15 @@
  * with dwpe and dwte; only the last one has norm and loss, and begins backward with them. Between
  * parts x and dx are handed on.
  */
-#include "model/gpt2.h"
+#include "model/model.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-#include "model/gpt2_internal.h"
+#include "model/model_internal.h"
 
-enum status gpt2_synchronize(struct gpt2 *model)
+enum status model_synchronize(struct model *model)
 {
     if (model->run.stream == NULL) return STATUS_OK;
     return stream_synchronize(model->run.stream, model->device);
@@ -34,7 +34,7 @@ static enum status check_ids(
 {
     for (size_t i = 0; i < (size_t)batch * (size_t)t; i++) {
         if (ids[i] >= 0 && ids[i] < vocab) continue;
-        if (may_be_ignored && ids[i] == GPT2_IGNORED_TARGET) continue;
+        if (may_be_ignored && ids[i] == MODEL_IGNORED_TARGET) continue;
         return FAIL(STATUS_DATA,
             "%s at sequence %zu position %zu is %d; expected 0 to %d%s: check that the data's "
             "tokenizer is the model's",
@@ -45,17 +45,17 @@ static enum status check_ids(
 
 /* The input of a block; the output of the last one where layer = end. Carried inputs take turns in
  * two buffers, of which x is the one that the last block writes. */
-static void *block_input(const struct gpt2 *model, int layer)
+static void *block_input(const struct model *model, int layer)
 {
-    const struct gpt2_span *span = &model->span;
+    const struct model_span *span = &model->span;
     size_t elements = model->shape.rows * model->shape.channels;
     if (layer == span->end) return model->x;
-    if (gpt2_inputs_are_carried(model))
+    if (model_inputs_are_carried(model))
         return (span->end - layer) % 2 == 0 ? model->x : model->inputs;
     return ops_at(model->inputs, (size_t)(layer - span->begin) * elements, &model->context);
 }
 
-static struct block_activations activations_of(const struct gpt2 *model, int layer)
+static struct block_activations activations_of(const struct model *model, int layer)
 {
     return block_activations_at(
         (char *)model->blocks + (size_t)(layer - model->span.begin) * model->block_stride,
@@ -63,13 +63,13 @@ static struct block_activations activations_of(const struct gpt2 *model, int lay
 }
 
 /* A tensor (rows, C). */
-static struct span rows_span(const void *x, const struct gpt2 *model)
+static struct span rows_span(const void *x, const struct model *model)
 {
     size_t elements = model->shape.rows * model->shape.channels;
     return ops_span(x, ops_bytes(elements, &model->context), &model->context);
 }
 
-static enum status sum_rows(const void *x, const struct gpt2 *model)
+static enum status sum_rows(const void *x, const struct model *model)
 {
     return tensor_sum(
         &model->hooks, rows_span(x, model), model->shape.rows * model->shape.channels);
@@ -78,33 +78,33 @@ static enum status sum_rows(const void *x, const struct gpt2 *model)
 /* ---- forward ---- */
 
 /* Where operations read the ids of this forward: where they are, or in a copy. */
-static const int32_t *place_ids(int32_t *copy, const int32_t *ids, const struct gpt2 *model)
+static const int32_t *place_ids(int32_t *copy, const int32_t *ids, const struct model *model)
 {
-    if (ids == NULL || !gpt2_ids_are_copied(model)) return ids;
+    if (ids == NULL || !model_ids_are_copied(model)) return ids;
     size_t bytes = model->shape.rows * sizeof *ids;
     model->context.ops->copy(copy, ids, bytes, &model->context);
     return copy;
 }
 
-static enum status embed(struct gpt2 *model)
+static enum status embed(struct model *model)
 {
     const struct ops_context *context = &model->context;
     const struct block_shape *shape = &model->shape;
     size_t channels = shape->channels;
     void *x = block_input(model, 0);
     struct unit unit;
-    if (gpt2_is_shared(model))
+    if (model_is_shared(model))
         context->ops->clear(x, rows_span(x, model).bytes, context); /* others hold some */
     for (int u = 0; u < model->params->embedding_units; u++) {
-        size_t count = gpt2_rows_of_unit(model, u, NULL).count;
+        size_t count = model_rows_of_unit(model, u, NULL).count;
         if (count == 0) continue; /* others hold them */
         TRY(unit_enter(&unit, u, UNIT_FORWARD, count * channels, &model->room));
-        struct head_rows rows = gpt2_rows_of_unit(model, u, unit.weights);
+        struct head_rows rows = model_rows_of_unit(model, u, unit.weights);
         context->ops->embedding_forward(x, model->tokens, rows.weight, rows.first_row, rows.count,
             shape->rows, channels, context);
         TRY(unit_leave(&unit, &model->room));
     }
-    if (gpt2_is_shared(model)) TRY(sum_rows(x, model));
+    if (model_is_shared(model)) TRY(sum_rows(x, model));
     int positions = model->params->positions_unit;
     size_t elements = model->params->unit_elements[positions];
     if (elements == 0) return STATUS_OK; /* attention knows them */
@@ -113,7 +113,7 @@ static enum status embed(struct gpt2 *model)
     return unit_leave(&unit, &model->room);
 }
 
-static enum status blocks_forward(struct gpt2 *model)
+static enum status blocks_forward(struct model *model)
 {
     const struct model_hooks *hooks = &model->hooks;
     const struct ops_context *context = &model->context;
@@ -134,7 +134,7 @@ static enum status blocks_forward(struct gpt2 *model)
     return STATUS_OK;
 }
 
-static enum status final_norm_forward(struct gpt2 *model)
+static enum status final_norm_forward(struct model *model)
 {
     const struct ops_context *context = &model->context;
     size_t channels = model->shape.channels;
@@ -149,7 +149,7 @@ static enum status final_norm_forward(struct gpt2 *model)
 
 /* Brings the statistics of the rows held by several ranks together: the largest maximum, and sums
  * with respect to it. */
-static enum status join_head_statistics(struct gpt2 *model)
+static enum status join_head_statistics(struct model *model)
 {
     const struct ops_context *context = &model->context;
     const struct model_hooks *hooks = &model->hooks;
@@ -163,7 +163,7 @@ static enum status join_head_statistics(struct gpt2 *model)
     return tensor_sum(hooks, ops_span(model->head_sum, 2 * bytes, context), 2 * rows);
 }
 
-static enum status loss_forward(struct gpt2 *model)
+static enum status loss_forward(struct model *model)
 {
     const struct ops_context *context = &model->context;
     const struct model_ops *ops = context->ops;
@@ -171,11 +171,11 @@ static enum status loss_forward(struct gpt2 *model)
     struct unit unit;
     ops->head_begin(model->head_max, model->head_sum, model->head_target, rows, context);
     for (int u = 0; u < model->params->embedding_units; u++) {
-        size_t count = gpt2_rows_of_unit(model, u, NULL).count;
+        size_t count = model_rows_of_unit(model, u, NULL).count;
         if (count == 0) continue; /* others hold them */
         TRY(unit_enter(&unit, u, UNIT_FORWARD, count * channels, &model->room));
         ops->head_forward(model->head_max, model->head_sum, model->head_target, model->logits,
-            model->norm, model->targets, gpt2_rows_of_unit(model, u, unit.weights), rows, channels,
+            model->norm, model->targets, model_rows_of_unit(model, u, unit.weights), rows, channels,
             context);
         TRY(unit_leave(&unit, &model->room));
     }
@@ -188,21 +188,21 @@ static enum status loss_forward(struct gpt2 *model)
 }
 
 /* A pass's place becomes the one in hand. */
-static void take_pass(const struct gpt2_pass *pass, struct gpt2 *model)
+static void take_pass(const struct model_pass *pass, struct model *model)
 {
     assert(pass->batch >= 1 && pass->batch <= model->run.batch);
     assert(pass->t >= 1 && pass->t <= model->run.t);
-    assert(pass->slot >= 0 && pass->slot < gpt2_passes(model));
-    struct gpt2_memory needed = gpt2_place(model, pass->batch, pass->t, pass->slot);
+    assert(pass->slot >= 0 && pass->slot < model_passes(model));
+    struct model_memory needed = model_place(model, pass->batch, pass->t, pass->slot);
     assert(needed.activations <= model->activations.bytes);
     assert(needed.checkpoints <= model->checkpoints.bytes);
     assert(needed.workspace <= model->workspace.bytes);
     (void)needed;
 }
 
-enum status gpt2_forward_pass(const struct gpt2_pass *pass, struct gpt2 *model)
+enum status model_forward_pass(const struct model_pass *pass, struct model *model)
 {
-    const struct gpt2_span *span = &model->span;
+    const struct model_span *span = &model->span;
     int vocab = model->params->config.vocab;
     const int32_t *tokens = span->first ? pass->tokens : NULL;
     const int32_t *targets = span->last ? pass->targets : NULL;
@@ -212,7 +212,7 @@ enum status gpt2_forward_pass(const struct gpt2_pass *pass, struct gpt2 *model)
     *model->loss = NAN; /* stays so where the stream fails */
     model->tokens = place_ids(model->ids, tokens, model);
     model->targets = place_ids(model->ids + model->shape.rows, targets, model);
-    model->ids_of[pass->slot] = (struct gpt2_ids){model->tokens, model->targets};
+    model->ids_of[pass->slot] = (struct model_ids){model->tokens, model->targets};
     if (span->first) TRY(embed(model));
     TRY(blocks_forward(model));
     if (span->last) TRY(final_norm_forward(model));
@@ -222,21 +222,21 @@ enum status gpt2_forward_pass(const struct gpt2_pass *pass, struct gpt2 *model)
     return event_record(model->loss_there, model->run.stream, model->device);
 }
 
-enum status gpt2_forward(double *loss, size_t *valid, const int32_t *tokens, const int32_t *targets,
-    int batch, int t, struct gpt2 *model)
+enum status model_forward(double *loss, size_t *valid, const int32_t *tokens,
+    const int32_t *targets, int batch, int t, struct model *model)
 {
-    const struct gpt2_pass pass = {0, tokens, targets, batch, t};
+    const struct model_pass pass = {0, tokens, targets, batch, t};
     assert(model->span.first && model->span.last);
-    TRY(gpt2_forward_pass(&pass, model));
+    TRY(model_forward_pass(&pass, model));
     if (targets == NULL) return STATUS_OK;
     *valid = 0;
-    for (size_t r = 0; r < model->shape.rows; r++) *valid += targets[r] != GPT2_IGNORED_TARGET;
+    for (size_t r = 0; r < model->shape.rows; r++) *valid += targets[r] != MODEL_IGNORED_TARGET;
     if (loss == NULL) return STATUS_OK;
-    TRY(gpt2_synchronize(model));
-    return gpt2_loss(loss, model);
+    TRY(model_synchronize(model));
+    return model_loss(loss, model);
 }
 
-enum status gpt2_loss(double *loss, struct gpt2 *model)
+enum status model_loss(double *loss, struct model *model)
 {
     assert(model->targets != NULL); /* a forward with targets came before */
     if (model->loss_there != NULL) TRY(event_synchronize(model->loss_there, model->device));
@@ -247,7 +247,7 @@ enum status gpt2_loss(double *loss, struct gpt2 *model)
 /* ---- backward ---- */
 
 /* dn into work.narrow. */
-static enum status loss_backward(struct gpt2 *model, float scale)
+static enum status loss_backward(struct model *model, float scale)
 {
     const struct ops_context *context = &model->context;
     size_t rows = model->shape.rows, channels = model->shape.channels;
@@ -255,18 +255,18 @@ static enum status loss_backward(struct gpt2 *model, float scale)
     struct unit unit;
     context->ops->clear(d_norm, rows_span(d_norm, model).bytes, context);
     for (int u = model->params->embedding_units; u-- > 0;) {
-        size_t count = gpt2_rows_of_unit(model, u, NULL).count;
+        size_t count = model_rows_of_unit(model, u, NULL).count;
         if (count == 0) continue; /* others hold them */
         TRY(unit_enter(&unit, u, UNIT_BACKWARD, count * channels, &model->room));
         context->ops->head_backward(d_norm, unit.gradients, model->logits, model->norm,
-            model->head_lse, model->targets, scale, gpt2_rows_of_unit(model, u, unit.weights), rows,
-            channels, context);
+            model->head_lse, model->targets, scale, model_rows_of_unit(model, u, unit.weights),
+            rows, channels, context);
         TRY(unit_leave(&unit, &model->room));
     }
     return sum_rows(d_norm, model);
 }
 
-static enum status final_norm_backward(struct gpt2 *model)
+static enum status final_norm_backward(struct model *model)
 {
     const struct ops_context *context = &model->context;
     size_t rows = model->shape.rows, channels = model->shape.channels;
@@ -280,7 +280,7 @@ static enum status final_norm_backward(struct gpt2 *model)
     return unit_leave(&unit, &model->room);
 }
 
-static enum status blocks_backward(struct gpt2 *model)
+static enum status blocks_backward(struct model *model)
 {
     const struct model_hooks *hooks = &model->hooks;
     const struct ops_context *context = &model->context;
@@ -305,7 +305,7 @@ static enum status blocks_backward(struct gpt2 *model)
     return STATUS_OK;
 }
 
-static enum status embed_backward(struct gpt2 *model)
+static enum status embed_backward(struct model *model)
 {
     const struct ops_context *context = &model->context;
     const struct block_shape *shape = &model->shape;
@@ -320,7 +320,7 @@ static enum status embed_backward(struct gpt2 *model)
         TRY(unit_leave(&unit, &model->room));
     }
     for (int u = model->params->embedding_units; u-- > 0;) {
-        struct head_rows rows = gpt2_rows_of_unit(model, u, NULL);
+        struct head_rows rows = model_rows_of_unit(model, u, NULL);
         if (rows.count == 0) continue;
         TRY(unit_enter(&unit, u, UNIT_BACKWARD_GRAD, rows.count * channels, &model->room));
         context->ops->embedding_backward(unit.gradients, model->tokens, model->d_x, rows.first_row,
@@ -330,9 +330,9 @@ static enum status embed_backward(struct gpt2 *model)
     return STATUS_OK;
 }
 
-enum status gpt2_backward_pass(float scale, const struct gpt2_pass *pass, struct gpt2 *model)
+enum status model_backward_pass(float scale, const struct model_pass *pass, struct model *model)
 {
-    const struct gpt2_span *span = &model->span;
+    const struct model_span *span = &model->span;
     take_pass(pass, model);
     if (span->last) {
         assert(model->targets != NULL); /* a forward with targets came before */
@@ -343,29 +343,29 @@ enum status gpt2_backward_pass(float scale, const struct gpt2_pass *pass, struct
     return span->first ? embed_backward(model) : STATUS_OK;
 }
 
-enum status gpt2_backward(float scale, struct gpt2 *model)
+enum status model_backward(float scale, struct model *model)
 {
-    const struct gpt2_pass pass = {.batch = (int)model->shape.batch, .t = (int)model->shape.t};
+    const struct model_pass pass = {.batch = (int)model->shape.batch, .t = (int)model->shape.t};
     assert(model->span.first && model->span.last);
-    return gpt2_backward_pass(scale, &pass, model);
+    return model_backward_pass(scale, &pass, model);
 }
 
 /* ---- what goes from part to part ---- */
 
-struct span gpt2_input(const struct gpt2_pass *pass, struct gpt2 *model)
+struct span model_input(const struct model_pass *pass, struct model *model)
 {
     assert(!model->span.first);
     take_pass(pass, model);
     return rows_span(block_input(model, model->span.begin), model);
 }
 
-struct span gpt2_output(const struct gpt2_pass *pass, struct gpt2 *model)
+struct span model_output(const struct model_pass *pass, struct model *model)
 {
     take_pass(pass, model);
     return rows_span(model->x, model);
 }
 
-struct span gpt2_gradient(const struct gpt2_pass *pass, struct gpt2 *model)
+struct span model_gradient(const struct model_pass *pass, struct model *model)
 {
     take_pass(pass, model);
     return rows_span(model->d_x, model);
@@ -373,7 +373,7 @@ struct span gpt2_gradient(const struct gpt2_pass *pass, struct gpt2 *model)
 
 /* ---- sampling ---- */
 
-enum status gpt2_logits(float *logits, int b, int t, struct gpt2 *model)
+enum status model_logits(float *logits, int b, int t, struct model *model)
 {
     const struct ops_context *context = &model->context;
     const struct block_shape *shape = &model->shape;
@@ -382,26 +382,26 @@ enum status gpt2_logits(float *logits, int b, int t, struct gpt2 *model)
     size_t row = (size_t)b * shape->t + (size_t)t, channels = shape->channels;
     const void *x = ops_at(model->norm, row * channels, context);
     size_t vocab = (size_t)model->params->config.vocab;
-    if (gpt2_is_shared(model)) memset(logits, 0, vocab * sizeof *logits);
+    if (model_is_shared(model)) memset(logits, 0, vocab * sizeof *logits);
     for (int u = 0; u < model->params->embedding_units; u++) {
         struct unit unit;
-        size_t count = gpt2_rows_of_unit(model, u, NULL).count;
+        size_t count = model_rows_of_unit(model, u, NULL).count;
         if (count == 0) continue; /* others hold them */
         TRY(unit_enter(&unit, u, UNIT_FORWARD, count * channels, &model->room));
-        struct head_rows rows = gpt2_rows_of_unit(model, u, unit.weights);
+        struct head_rows rows = model_rows_of_unit(model, u, unit.weights);
         context->ops->head_logits(model->logits, x, rows, channels, context);
         context->ops->copy(logits + rows.first_row, model->logits, count * sizeof *logits, context);
         TRY(unit_leave(&unit, &model->room));
     }
-    TRY(gpt2_synchronize(model));
-    if (!gpt2_is_shared(model)) return STATUS_OK;
+    TRY(model_synchronize(model));
+    if (!model_is_shared(model)) return STATUS_OK;
     TRY(tensor_sum(&model->hooks, span_host(logits, vocab * sizeof *logits), vocab));
-    return gpt2_synchronize(model);
+    return model_synchronize(model);
 }
 
-double gpt2_flops_per_token(const struct params *params, int t)
+double model_flops_per_token(const struct params *params, int t)
 {
-    const struct gpt2_config *config = &params->config;
+    const struct model_config *config = &params->config;
     return 6.0 * (double)params->whole_elements +
            12.0 * config->layers * config->channels * (double)t;
 }

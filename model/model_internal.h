@@ -1,32 +1,32 @@
-/* gpt2_internal: what gpt2.c (the passes) and gpt2_open.c (what is held, and where) share. */
-#ifndef MODEL_GPT2_INTERNAL_H
-#define MODEL_GPT2_INTERNAL_H
+/* model_internal: what model.c (the passes) and model_open.c (what is held, and where) share. */
+#ifndef MODEL_MODEL_INTERNAL_H
+#define MODEL_MODEL_INTERNAL_H
 
 #include <assert.h>
 
 #include "model/block.h"
-#include "model/gpt2.h"
+#include "model/model.h"
 #include "model/ops.h"
 #include "model/tensor_parallel.h"
 #include "model/unit.h"
 #include "model/uses.h"
 
 /* What a pass keeps besides tensors: its ids, where operations read them. */
-struct gpt2_ids {
+struct model_ids {
     const int32_t *tokens, *targets;
 };
 
-struct gpt2 {
+struct model {
     const struct params *params;
     struct model_hooks hooks;
-    struct gpt2_run run;
+    struct model_run run;
     struct device *device;
     struct ops_context context;
     struct span activations, checkpoints, workspace;
     struct span turns; /* angles of rotary positions: block_workspace.turns; empty without */
 
-    struct gpt2_span span;   /* of the blocks: what this part computes */
-    struct gpt2_ids *ids_of; /* [passes]: of each slot */
+    struct model_span span;   /* of the blocks: what this part computes */
+    struct model_ids *ids_of; /* [passes]: of each slot */
 
     /* Of the last forward. */
     double *loss;             /* on the host; the stream writes it */
@@ -34,7 +34,7 @@ struct gpt2 {
     struct span pinned_loss;  /* where a stream does */
     struct event *loss_there; /* passed when it has; NULL where nothing is queued */
 
-    /* Of the pass in hand: gpt2_place() has placed them. Tensors are of the context's compute
+    /* Of the pass in hand: model_place() has placed them. Tensors are of the context's compute
      * dtype. */
     const int32_t *tokens, *targets; /* where operations read them; see place_ids() */
     struct block_shape shape;
@@ -55,20 +55,20 @@ struct gpt2 {
 
 /* Places everything for (batch, t) and the pass of a slot, and tells how much there is of each kind,
  * for all passes. Before the memory is there, only tells. */
-struct gpt2_memory gpt2_place(struct gpt2 *model, int batch, int t, int slot);
+struct model_memory model_place(struct model *model, int batch, int t, int slot);
 
 /* Passes that may wait for their backward. */
-static inline int gpt2_passes(const struct gpt2 *model)
+static inline int model_passes(const struct model *model)
 {
     return model->run.passes > 0 ? model->run.passes : 1;
 }
 
 /* Waits for what is queued. errors: of the operations, and of all else on the stream. */
-MUST_CHECK enum status gpt2_synchronize(struct gpt2 *model);
+MUST_CHECK enum status model_synchronize(struct model *model);
 
 /* The part of an embedding unit's rows that is held here. weights: (rows, C) of it, or NULL. */
-static inline struct head_rows gpt2_rows_of_unit(
-    const struct gpt2 *model, int unit, const void *weights)
+static inline struct head_rows model_rows_of_unit(
+    const struct model *model, int unit, const void *weights)
 {
     const struct param *param =
         &model->params->param[unit]; /* these units come first, of one tensor each */
@@ -77,19 +77,19 @@ static inline struct head_rows gpt2_rows_of_unit(
 }
 
 /* Others hold the rest of every tensor. */
-static inline bool gpt2_is_shared(const struct gpt2 *model)
+static inline bool model_is_shared(const struct model *model)
 {
     return model->params->part.tensor_count > 1;
 }
 
 /* Hooks carry the inputs of blocks away, so that they need not stay here. */
-static inline bool gpt2_inputs_are_carried(const struct gpt2 *model)
+static inline bool model_inputs_are_carried(const struct model *model)
 {
     return model->run.recompute && model->run.carried;
 }
 
 /* Tokens and targets come from the host; where operations cannot read them, they are copied. */
-static inline bool gpt2_ids_are_copied(const struct gpt2 *model)
+static inline bool model_ids_are_copied(const struct model *model)
 {
     return model->context.ops->queued;
 }
