@@ -41,12 +41,13 @@ int manifest_file_of(const struct grid *grid)
 static int append_range(struct manifest_range *range, int count, int unit, size_t begin, size_t end)
 {
     if (begin >= end) return count;
-    struct manifest_range *last = &range[count - 1];
-    if (count == 0 || last->unit != unit || last->begin + last->count != begin)
-        range[count++] =
-            (struct manifest_range){.unit = unit, .begin = begin, .count = end - begin};
-    else last->count += end - begin;
-    return count;
+    struct manifest_range *last = count > 0 ? &range[count - 1] : NULL;
+    if (last != NULL && last->unit == unit && last->begin + last->count == begin) {
+        last->count += end - begin;
+        return count;
+    }
+    range[count] = (struct manifest_range){.unit = unit, .begin = begin, .count = end - begin};
+    return count + 1;
 }
 
 int manifest_plan(struct manifest_range *range, uint64_t *bytes, const struct params *params,
