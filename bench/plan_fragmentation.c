@@ -85,7 +85,7 @@ enum status plan_print_fragmentation(FILE *json, const struct plan_options *opti
         printf(
             "# %d allocations of two micro-batches of %d x %d tokens, %s: checkpoints, gradients, "
             "scratch\n",
-            trace.ids, train->batch, t, options->model);
+            trace.ids, train->batch, t, options->run.model);
         status = replay_both(json, &trace, options);
     }
     replay_free(&trace);

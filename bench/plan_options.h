@@ -1,21 +1,18 @@
-/* plan_options: the options of `ringzero plan`. Those that `ringzero train` has too are spelled and
- * meant alike.
+/* plan_options: the options of `ringzero plan`.
  */
 #ifndef BENCH_PLAN_OPTIONS_H
 #define BENCH_PLAN_OPTIONS_H
 
-#include "bench/options.h"
+#include "bench/run_options.h"
 #include "shard/forecast.h"
 
 #define PLAN_ALL_STAGES (-1)
 
 struct plan_options {
     struct options common;
-    struct forecast_config config;             /* but for the stage */
-    int stage;                                 /* or PLAN_ALL_STAGES */
-    const char *model;                         /* preset's name */
-    int layers, heads, kv_heads, channels, hidden, vocab, max_t; /* override the preset; 0: not given */
-    bool gradient_dtype_given, reduce_dtype_given;
+    struct forecast_config config; /* but for the stage */
+    int stage; /* or PLAN_ALL_STAGES */
+    struct run_options run;
     size_t memory_bytes; /* --memory; 0: not given */
     bool paper, fragmentation;
 };

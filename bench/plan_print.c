@@ -321,7 +321,7 @@ static void print_run(const struct plan_column *column, const struct plan_option
     int nranks = column->config.nranks;
     char shape[MODEL_SHAPE_BYTES];
     model_shape(shape, model);
-    printf("# model  %s: Ψ = %.2f M parameters, %s\n", options->model,
+    printf("# model  %s: Ψ = %.2f M parameters, %s\n", options->run.model,
         (double)column->forecast.elements * 1e-6, shape);
     int data = nranks / train->tensor / train->pipeline;
     if (train->tensor > 1)
@@ -368,7 +368,7 @@ static void json_run(
         "\"shard_group\":%d,\"dtype\":\"%s\",\"gradient_dtype\":\"%s\","
         "\"batch\":%d,\"seq\":%d,\"accumulate\":%d,\"checkpoint_activations\":\"%s\","
         "\"offload\":\"%s\"",
-        options->model, architecture_name(model->architecture), model->layers, model->heads,
+        options->run.model, architecture_name(model->architecture), model->layers, model->heads,
         model_kv_heads(model), model->channels, (long long)model_hidden(model), model->vocab,
         model->max_t, nranks, train->tensor, train->pipeline, column->config.pipeline_stage,
         column->stage,

@@ -159,7 +159,7 @@ void history_ledger(struct train_history *history, const struct ledger *ledger)
 static enum status write_picture(const struct train_history *history)
 {
     char title[256];
-    snprintf(title, sizeof title, "%s, %d rank%s, stage %d", history->options->model, history->start.nranks,
+    snprintf(title, sizeof title, "%s, %d rank%s, stage %d", history->options->run.model, history->start.nranks,
         history->start.nranks == 1 ? "" : "s", history->options->config.stage);
     const struct plot plot = {
         .file = history->options->plot,

@@ -13,37 +13,16 @@
 
 enum key {
     KEY_STAGE = 0x200,
-    KEY_MODEL,
-    KEY_LAYERS,
-    KEY_HEADS,
-    KEY_KV_HEADS,
-    KEY_HIDDEN,
-    KEY_CHANNELS,
-    KEY_VOCAB,
-    KEY_POSITIONS,
     KEY_DATA,
     KEY_VALIDATION,
     KEY_STEPS,
     KEY_STOP_AT,
-    KEY_BATCH,
-    KEY_SEQ,
-    KEY_ACCUMULATE,
     KEY_LR,
     KEY_WARMUP,
     KEY_FINAL,
     KEY_CLIP,
     KEY_BETA2,
     KEY_DECAY,
-    KEY_TENSOR,
-    KEY_PIPELINE,
-    KEY_SHARD_GROUP,
-    KEY_CHECKPOINT_ACTIVATIONS,
-    KEY_GATHER,
-    KEY_OFFLOAD,
-    KEY_UNSHARDED_ACCUMULATION,
-    KEY_DTYPE,
-    KEY_GRADIENT_DTYPE,
-    KEY_REDUCE_DTYPE,
     KEY_LOSS_SCALE,
     KEY_LOSS_SCALE_FLOOR,
     KEY_LOSS_SCALE_INTERVAL,
@@ -56,7 +35,6 @@ enum key {
     KEY_SAMPLE,
     KEY_PROMPT,
     KEY_TEMPERATURE,
-    KEY_BUCKET_BYTES,
     KEY_NO_OVERLAP,
     KEY_MEMORY_LIMIT,
     KEY_THREADS,
@@ -80,44 +58,12 @@ static uint64_t take_steps(
     return (uint64_t)options_integer(text, option, least, (int64_t)1 << 52, options);
 }
 
-static error_t parse_model(int key, char *text, struct train_options *train)
-{
-    const struct options *common = &train->common;
-    switch (key) {
-    case KEY_MODEL: train->model = text; return 0;
-    case KEY_LAYERS: train->layers = options_count(text, "--layers", common); return 0;
-    case KEY_HEADS: train->heads = options_count(text, "--heads", common); return 0;
-    case KEY_KV_HEADS: train->kv_heads = options_count(text, "--kv-heads", common); return 0;
-    case KEY_HIDDEN: train->hidden = options_count(text, "--hidden", common); return 0;
-    case KEY_CHANNELS: train->channels = options_count(text, "--channels", common); return 0;
-    case KEY_VOCAB: train->vocab = options_count(text, "--vocab", common); return 0;
-    case KEY_POSITIONS: train->max_t = options_count(text, "--positions", common); return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
 static error_t parse_stage(int key, char *text, struct train_options *train)
 {
     const struct options *common = &train->common;
     struct train_config *config = &train->config;
     switch (key) {
     case KEY_STAGE: config->stage = (int)options_integer(text, "--stage", 0, 3, common); return 0;
-    case KEY_TENSOR: config->tensor = options_count(text, "--tensor", common); return 0;
-    case KEY_PIPELINE: config->pipeline = options_count(text, "--pipeline", common); return 0;
-    case KEY_SHARD_GROUP: config->shard_group = options_count(text, "--shard-group", common); return 0;
-    case KEY_CHECKPOINT_ACTIVATIONS:
-        config->activations = options_activations(text, common);
-        return 0;
-    case KEY_GATHER:
-        config->broadcast_gather = options_word(text, "--gather", "all_gather", "broadcast", common);
-        return 0;
-    case KEY_OFFLOAD:
-        config->offload_optimizer = options_word(text, "--offload", "none", "optimizer", common);
-        return 0;
-    case KEY_UNSHARDED_ACCUMULATION: config->unsharded_accumulation = true; return 0;
-    case KEY_BUCKET_BYTES:
-        config->bucket_bytes = options_bytes(text, "--bucket-bytes", common);
-        return 0;
     case KEY_NO_OVERLAP: config->overlap = false; return 0;
     case KEY_MEMORY_LIMIT:
         config->memory_limit_bytes = options_bytes(text, "--memory-limit", common);
@@ -131,15 +77,6 @@ static error_t parse_dtypes(int key, char *text, struct train_options *train)
     const struct options *common = &train->common;
     struct loss_scale *scale = &train->config.scale;
     switch (key) {
-    case KEY_DTYPE: train->config.dtype = options_training_dtype(text, "--dtype", common); return 0;
-    case KEY_GRADIENT_DTYPE:
-        train->config.gradient_dtype = options_training_dtype(text, "--gradient-dtype", common);
-        train->gradient_dtype_given = true;
-        return 0;
-    case KEY_REDUCE_DTYPE:
-        train->config.reduce_dtype = options_training_dtype(text, "--reduce-dtype", common);
-        train->reduce_dtype_given = true;
-        return 0;
     case KEY_LOSS_SCALE: scale->value = (double)take_number(text, "--loss-scale", common); return 0;
     case KEY_LOSS_SCALE_FLOOR:
         scale->floor = (double)take_number(text, "--loss-scale-floor", common);
@@ -156,9 +93,6 @@ static error_t parse_run(int key, char *text, struct train_options *train)
     const struct options *common = &train->common;
     struct train_config *config = &train->config;
     switch (key) {
-    case KEY_BATCH: config->batch = options_count(text, "--batch", common); return 0;
-    case KEY_SEQ: config->seq = options_count(text, "--seq", common); return 0;
-    case KEY_ACCUMULATE: config->accumulate = options_count(text, "--accumulate", common); return 0;
     case KEY_STEPS: config->steps = take_steps(text, "--steps", 1, common); return 0;
     case KEY_STOP_AT: config->stop_at = take_steps(text, "--stop-at", 1, common); return 0;
     case KEY_LR:
@@ -214,13 +148,13 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     struct train_options *train = state->input;
     if (key == ARGP_KEY_INIT) {
         state->child_inputs[0] = &train->common;
+        state->child_inputs[1] = &train->run;
         return 0;
     }
     if (key == ARGP_KEY_ARG)
         options_refuse(
             &train->common, "found \"%s\", expected options only: the text goes to --data", text);
-    error_t error = parse_model(key, text, train);
-    if (error == ARGP_ERR_UNKNOWN) error = parse_stage(key, text, train);
+    error_t error = parse_stage(key, text, train);
     if (error == ARGP_ERR_UNKNOWN) error = parse_dtypes(key, text, train);
     if (error == ARGP_ERR_UNKNOWN) error = parse_run(key, text, train);
     if (error == ARGP_ERR_UNKNOWN) error = parse_files(key, text, train);
@@ -232,19 +166,8 @@ static const struct argp_option options[] = {
         "text (its bytes are the tokens), or token shards *.bin; required", 1},
     {"validation", KEY_VALIDATION, "FILE|GLOB", 0, "the same, held out (the last tenth of --data)",
         1},
-    {"model", KEY_MODEL, "NAME", 0, "one of", 2}, /* the names: see help_filter() */
-    {"layers", KEY_LAYERS, "N", 0, "blocks, instead of the preset's number", 2},
-    {"heads", KEY_HEADS, "N", 0, "of attention, the same; divides the channels", 2},
-    {"kv-heads", KEY_KV_HEADS, "N", 0, "of keys and values, the same; divides the heads", 2},
-    {"channels", KEY_CHANNELS, "N", 0, "width, the same", 2},
-    {"hidden", KEY_HIDDEN, "N", 0, "width between the two feed-forward layers, the same", 2},
-    {"vocab", KEY_VOCAB, "N", 0, "ids, the same; text needs 256 and gets no more", 2},
-    {"positions", KEY_POSITIONS, "N", 0, "the longest sequence, the same", 2},
     {"steps", KEY_STEPS, "N", 0, "of the whole run (1000); shapes the learning rate", 3},
     {"stop-at", KEY_STOP_AT, "N", 0, "stop after this step, to go on with --resume", 3},
-    {"batch", KEY_BATCH, "N", 0, "sequences per rank, or group of --tensor (8)", 3},
-    {"seq", KEY_SEQ, "N", 0, "tokens per sequence (as many as the model has positions)", 3},
-    {"accumulate", KEY_ACCUMULATE, "N", 0, "batches per step and rank (1)", 3},
     {"lr", KEY_LR, "X", 0, "highest learning rate (nano and llama-nano 6e-3, others 6e-4)", 4},
     {"warmup", KEY_WARMUP, "N", 0, "steps until it is reached (100)", 4},
     {"final", KEY_FINAL, "X", 0, "fraction of it at the last step (0.1)", 4},
@@ -255,38 +178,9 @@ static const struct argp_option options[] = {
         "ZeRO stage: what a rank keeps only its share of. 0 (the default): nothing; 1: the optimizer's "
         "state; 2: and gradients; 3: and weights",
         5},
-    {"tensor", KEY_TENSOR, "M", 0,
-        "ranks that share every tensor, and train on the same tokens (1); divides --ranks, heads and "
-        "hidden columns. The rest is data-parallel",
-        5},
-    {"pipeline", KEY_PIPELINE, "P", 0,
-        "stages that share the blocks (1), one forward, one backward in turn: give --accumulate A of P "
-        "or more; the rest of the time, (P-1)/(A+P-1) of it, a stage waits",
-        5},
-    {"shard-group", KEY_SHARD_GROUP, "M", 0,
-        "ranks that share one copy of what is sharded (all); divides --ranks / --tensor / --pipeline",
-        5},
-    {"unsharded-accumulation", KEY_UNSHARDED_ACCUMULATION, NULL, 0,
-        "stages 2 and 3 with --accumulate: keep gradients whole, reduce once a step", 5},
-    {"gather", KEY_GATHER, "HOW", 0,
-        "stage 3: weights come by all_gather (the default), or by broadcast from each owner", 5},
-    {"offload", KEY_OFFLOAD, "WHAT", 0,
-        "none (the default), or optimizer: master weights and moments in host memory, AdamW there", 5},
-    {"checkpoint-activations", KEY_CHECKPOINT_ACTIVATIONS, "WHAT", 0,
-        "none (the default), or full: keep only the input of each block, compute the rest again; "
-        "partitioned: a part of it on each rank of --tensor (P_a); offload: in host memory (P_a+cpu)",
-        5},
-    {"bucket-bytes", KEY_BUCKET_BYTES, "BYTES", 0,
-        "of gradient, that travel at once (4M); suffixes K, M, G", 5},
     {"no-overlap", KEY_NO_OVERLAP, NULL, 0, "wait for every operation where it starts", 5},
     {"memory-limit", KEY_MEMORY_LIMIT, "BYTES", 0,
         "refuse to hold more on a rank, of all that the ledger counts (none): see ringzero plan", 5},
-    {"dtype", KEY_DTYPE, "DTYPE", 0,
-        "of weights: float32 (the default); bfloat16 or float16, with float32 master weights", 6},
-    {"gradient-dtype", KEY_GRADIENT_DTYPE, "DTYPE", 0,
-        "of gradients, held and sent: that of weights (the default) or float32", 6},
-    {"reduce-dtype", KEY_REDUCE_DTYPE, "DTYPE", 0,
-        "in which they are summed on the way: their own (the default) or float32", 6},
     {"loss-scale", KEY_LOSS_SCALE, "X", 0, "at first, with float16 gradients (65536)", 6},
     {"loss-scale-floor", KEY_LOSS_SCALE_FLOOR, "X", 0,
         "an overflow there ends the run (1); elsewhere the step is skipped, the scale halved", 6},
@@ -311,28 +205,14 @@ static const struct argp_option options[] = {
     {"threads", KEY_THREADS, "N", 0, "of matrix products, per rank (cores / ranks)", 8},
     {0},
 };
-static const struct argp_child children[] = {{&options_common, 0, "Common options:", 9}, {0}};
-
-/* Completes the help of --model by the presets that there are. */
-static char *help_filter(int key, const char *text, void *input)
-{
-    if (key != KEY_MODEL) return options_help_filter(key, text, input);
-    char *help = NULL;
-    size_t bytes;
-    FILE *stream = open_memstream(&help, &bytes);
-    if (stream == NULL) return (char *)(uintptr_t)text;
-    fprintf(stream, "%s", text);
-    for (size_t i = 0; model_preset_name(i) != NULL; i++)
-        fprintf(stream, "%s %s", i == 0 ? "" : ",", model_preset_name(i));
-    fprintf(stream, " (nano)");
-    return fclose(stream) == 0 ? help : (char *)(uintptr_t)text;
-}
+static const struct argp_child children[] = {
+    {&options_common, 0, "Common options:", 9}, {&run_options_child, 0, NULL, 0}, {0}};
 
 static const struct argp argp = {
     options,
     parse_option,
     NULL,
-    "Trains a GPT-2 on text or token shards, its gradients averaged by the ring. Starts one rank "
+    "Trains a GPT-2 or a Llama on text or token shards, its gradients averaged by the ring. Starts one rank "
     "unless --ranks says otherwise, or joins the ranks that torchrun started."
     "\vPrints a line per step, at most two a second: loss in nats per token, learning rate, "
     "gradient norm before clipping, tokens per second of all ranks, time of the step, the share of "
@@ -355,38 +235,23 @@ static const struct argp argp = {
     "  ringzero train --ranks 4 --data bible.txt --model mini --stage 3 --dtype bfloat16 "
     "--checkpoint-activations full",
     children,
-    help_filter,
+    options_help_filter,
     NULL,
 };
-
-static void override(int *value, int given)
-{
-    if (given > 0) *value = given;
-}
 
 struct train_options train_options_parse(int argc, char **argv)
 {
     struct train_options train = {
         .common = options_default("ringzero train"),
         .config = train_config_default(),
-        .model = "nano",
     };
     struct train_config *config = &train.config;
     train.common.takes_device = true;
+    train.run = run_options_default(&train.common, config);
     options_parse(&argp, argc, argv, &train.common, &train);
-    if (model_preset(&config->model, train.model) != STATUS_OK)
-        options_refuse(&train.common, "--model: %s", status_text());
-    override(&config->model.layers, train.layers);
-    override(&config->model.heads, train.heads);
-    override(&config->model.kv_heads, train.kv_heads);
-    override(&config->model.hidden, train.hidden);
-    override(&config->model.channels, train.channels);
-    override(&config->model.vocab, train.vocab);
-    override(&config->model.max_t, train.max_t);
-    if (!train.gradient_dtype_given) config->gradient_dtype = config->dtype;
-    if (!train.reduce_dtype_given) config->reduce_dtype = config->gradient_dtype;
+    run_options_finish(&train.run);
     config->step_ledger = train.common.json != NULL;
-    if (!train.lr_given && strstr(train.model, "nano") == NULL) config->lr = WIDE_MODEL_LR;
+    if (!train.lr_given && strstr(train.run.model, "nano") == NULL) config->lr = WIDE_MODEL_LR;
     config->seed = train.common.seed;
     if (config->data == NULL)
         options_refuse(

@@ -3,15 +3,13 @@
 #ifndef BENCH_TRAIN_OPTIONS_H
 #define BENCH_TRAIN_OPTIONS_H
 
-#include "bench/options.h"
-#include "shard/shard.h"
+#include "bench/run_options.h"
 
 struct train_options {
     struct options common;
     struct train_config config;
-    const char *model;                         /* preset's name */
-    int layers, heads, kv_heads, channels, hidden, vocab, max_t; /* override the preset; 0: not given */
-    bool lr_given, gradient_dtype_given, reduce_dtype_given;
+    struct run_options run;
+    bool lr_given;
     bool shrinks; /* --on-death shrink */
     const char *plot, *report, *main_log; /* files to write; NULL: none */
     int threads; /* of matrix products, per rank; 0: cores / ranks */

@@ -70,7 +70,7 @@ static void put_facts(FILE *page, const struct train_history *history)
     char text[512];
     fputs("<table>\n", page);
     snprintf(text, sizeof text, "%s: %.2f million parameters, %d layers, %d heads, %d channels, vocabulary %d",
-        options->model, (double)history->elements * 1e-6, history->model.layers, history->model.heads,
+        options->run.model, (double)history->elements * 1e-6, history->model.layers, history->model.heads,
         history->model.channels, history->model.vocab);
     put_row(page, "model", text);
     snprintf(text, sizeof text, "%s: %" PRIu64 " tokens to train on, %" PRIu64 " held out", config->data,
@@ -275,7 +275,7 @@ static void put_ledger(FILE *page, const struct train_history *history)
 void history_write_page(FILE *page, const struct train_history *history)
 {
     char title[128];
-    snprintf(title, sizeof title, "ringzero train: %s on %d rank%s", history->options->model, history->start.nranks,
+    snprintf(title, sizeof title, "ringzero train: %s on %d rank%s", history->options->run.model, history->start.nranks,
         history->start.nranks == 1 ? "" : "s");
     put_head(page, title);
     fputs("<h1>", page);

@@ -71,7 +71,7 @@ static void print_start(void *context, const struct train_start *start)
     history_start(printer->history, start);
     char shape[MODEL_SHAPE_BYTES];
     model_shape(shape, &start->params->config);
-    printf("# model  %s: %.2f M parameters, %s\n", printer->options->model,
+    printf("# model  %s: %.2f M parameters, %s\n", printer->options->run.model,
         (double)start->params->whole_elements * 1e-6, shape);
     printf("# data   %" PRIu64 " tokens to train on, %" PRIu64 " held out, %s\n",
         start->train_tokens, start->validation_tokens,

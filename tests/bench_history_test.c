@@ -12,7 +12,7 @@
 #include "tests/harness/harness.h"
 
 static char page_path[] = "/tmp/ringzero_history_XXXXXX";
-static struct train_options options = {.model = "a<b>&\"c\"", .report = page_path, .common = {.device = "host"}};
+static struct train_options options = {.run.model = "a<b>&\"c\"", .report = page_path, .common = {.device = "host"}};
 static struct params params = {.elements = 1000000, .whole_elements = 2000000}; /* of a part, and of the model */
 
 static struct train_history *opened(void)
