@@ -319,6 +319,19 @@ static int embedding_units(const struct model_config *config)
     return (int)ceil(config->vocab / most);
 }
 
+double model_elements(const struct model_config *config)
+{
+    double channels = config->channels, positions = is_llama(config) ? 0.0 : config->max_t;
+    double norm = is_llama(config) ? 1.0 : 2.0;
+    return (config->vocab + positions + norm) * channels +
+           config->layers * model_block_elements(config);
+}
+
+double model_unit_count(const struct model_config *config)
+{
+    return (double)embedding_units(config) + config->layers + 2.0;
+}
+
 enum status params_make(struct params *params, const struct model_config *config)
 {
     return params_make_part(params, config, &(struct params_part){0, 1, 0, 1});

@@ -85,8 +85,11 @@ static inline int model_rotary_base(const struct model_config *config)
     return config->rotary_base != 0 ? config->rotary_base : 10000;
 }
 
-/* Elements of a block's unit. A double: asked before it is known that they can be counted. */
+/* Elements of a block's unit; of the whole model; how many units there are. Doubles: asked before it is
+ * known that they can be counted. The config has passed model_config_check(). */
 double model_block_elements(const struct model_config *config);
+double model_elements(const struct model_config *config);
+double model_unit_count(const struct model_config *config);
 
 /* A model by name. errors: INVALID listing the names.
  *

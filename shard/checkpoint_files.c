@@ -123,3 +123,14 @@ enum status synchronize_directory(const char *path)
     if (result == 0) return STATUS_OK;
     return FAIL(STATUS_SYSTEM, "%s: cannot be synchronized: %s", path, strerror(error));
 }
+
+enum status rename_directory(const char *from, const char *to)
+{
+    int result = rename(from, to);
+    if (result != 0 && (errno == ENOTEMPTY || errno == EEXIST)) {
+        remove_directory(to);
+        result = rename(from, to);
+    }
+    if (result == 0) return STATUS_OK;
+    return FAIL(STATUS_SYSTEM, "%s: cannot be renamed to %s: %s", from, to, strerror(errno));
+}

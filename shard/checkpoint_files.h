@@ -35,5 +35,7 @@ void prune_directory(const char *directory, uint64_t step, int keep);
 /* errors: SYSTEM naming path and reason. */
 MUST_CHECK enum status make_directory(const char *path);
 MUST_CHECK enum status synchronize_directory(const char *path);
+/* rename(), over a directory of files too. */
+MUST_CHECK enum status rename_directory(const char *from, const char *to);
 
 #endif

@@ -9,11 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
-#include "shard/checkpoint_manifest.h"
+#include "shard/checkpoint_read.h"
 #include "verbs/log.h"
 
 #define READ_BYTES ((size_t)1 << 20)
@@ -24,90 +22,15 @@ struct checkpoint {
     struct manifest manifest;
 };
 
-/* resume_dir itself, if it is a checkpoint; else the newest in it. */
-static enum status find(struct checkpoint *checkpoint, const char *resume_dir)
-{
-    char path[CHECKPOINT_PATH_BYTES], name[CHECKPOINT_NAME_BYTES];
-    TRY(path_join(path, resume_dir, MANIFEST_NAME));
-    if (access(path, F_OK) == 0) {
-        snprintf(checkpoint->directory, sizeof checkpoint->directory, "%s", resume_dir);
-        return STATUS_OK;
-    }
-    uint64_t step, older;
-    bool found;
-    TRY(newest_step(&step, &found, UINT64_MAX, resume_dir));
-    if (!found)
-        return FAIL(STATUS_DATA,
-            "%s: found no checkpoint, expected a directory " STEP_PREFIX "… with a " MANIFEST_NAME
-            ": check the path, or start without resuming",
-            resume_dir);
-    step_name(name, step);
-    TRY(path_join(checkpoint->directory, resume_dir, name));
-    TRY(newest_step(&older, &found, step, resume_dir));
-    if (!found) return STATUS_OK;
-    step_name(name, older);
-    return path_join(checkpoint->older, resume_dir, name);
-}
-
-static enum status check_size(int fd, const char *path, const struct manifest_shard *shard)
-{
-    struct stat about = {0};
-    if (fd < 0 || fstat(fd, &about) != 0)
-        return FAIL(STATUS_DATA, "%s: cannot be opened: %s", path, strerror(errno));
-    if ((uint64_t)about.st_size == shard->bytes) return STATUS_OK;
-    return FAIL(STATUS_DATA,
-        "%s: size is %lld bytes, expected %llu (" MANIFEST_NAME "): the file is damaged", path,
-        (long long)about.st_size, (unsigned long long)shard->bytes);
-}
-
-static enum status check_crc(int fd, const char *path, const struct manifest_shard *shard)
-{
-    unsigned char *buffer = malloc(READ_BYTES);
-    if (buffer == NULL) return FAIL(STATUS_SYSTEM, "%s: no memory to read it", path);
-    uLong crc = crc32_z(0, Z_NULL, 0);
-    ssize_t bytes;
-    while ((bytes = read(fd, buffer, READ_BYTES)) > 0) crc = crc32_z(crc, buffer, (size_t)bytes);
-    free(buffer);
-    if (bytes < 0) return FAIL(STATUS_DATA, "%s: cannot be read: %s", path, strerror(errno));
-    if ((uint32_t)crc == shard->crc) return STATUS_OK;
-    return FAIL(STATUS_DATA,
-        "%s: crc32 is %08x, expected %08x (" MANIFEST_NAME "): the file is damaged", path,
-        (unsigned)crc, shard->crc);
-}
-
 static enum status check_shards(const struct checkpoint *checkpoint, const struct trainer *trainer)
 {
     const struct manifest *manifest = &checkpoint->manifest;
-    for (int i = trainer->rank; i < manifest->shard_count; i += trainer->nranks) {
-        char path[CHECKPOINT_PATH_BYTES];
-        TRY(path_join(path, checkpoint->directory, manifest->shard[i].name));
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        enum status status = check_size(fd, path, &manifest->shard[i]);
-        if (status == STATUS_OK) status = check_crc(fd, path, &manifest->shard[i]);
-        if (fd >= 0) close(fd);
-        if (status != STATUS_OK) return status;
-    }
+    for (int i = trainer->rank; i < manifest->shard_count; i += trainer->nranks)
+        TRY(checkpoint_check(checkpoint->directory, &manifest->shard[i]));
     return STATUS_OK;
 }
 
 /* ---- into the state ---- */
-
-static enum status read_values(
-    int fd, float *values, size_t count, uint64_t offset, const char *path)
-{
-    unsigned char *to = (unsigned char *)values;
-    size_t bytes = count * sizeof *values;
-    while (bytes > 0) {
-        ssize_t got = pread(fd, to, bytes, (off_t)offset);
-        if (got <= 0)
-            return FAIL(STATUS_DATA, "%s: cannot be read at byte %llu: %s", path,
-                (unsigned long long)offset, got < 0 ? strerror(errno) : "it ends there");
-        to += got;
-        bytes -= (size_t)got;
-        offset += (uint64_t)got;
-    }
-    return STATUS_OK;
-}
 
 #define PIECE_ELEMENTS (READ_BYTES / sizeof(float))
 
@@ -117,7 +40,7 @@ static enum status read_part(const struct stage_part *part, size_t begin, size_t
 {
     for (size_t at = begin; at < end; at += PIECE_ELEMENTS) {
         size_t count = end - at < PIECE_ELEMENTS ? end - at : PIECE_ELEMENTS;
-        TRY(read_values(fd, piece, count, offset + (at - begin) * sizeof(float), path));
+        TRY(checkpoint_values(piece, count, fd, offset + (at - begin) * sizeof(float), path));
         TRY(stage_write_part(part, piece, at, count, stage));
     }
     return STATUS_OK;
@@ -247,13 +170,10 @@ static enum status read_state(const struct checkpoint *checkpoint, const struct 
 
 static enum status find_and_check(struct checkpoint *checkpoint, const struct trainer *trainer)
 {
-    TRY(find(checkpoint, trainer->config.resume_dir));
+    TRY(checkpoint_find(checkpoint->directory, checkpoint->older, trainer->config.resume_dir));
     enum status status = manifest_read(&checkpoint->manifest, checkpoint->directory, trainer);
     if (status == STATUS_OK) status = check_shards(checkpoint, trainer);
-    if (status == STATUS_DATA && checkpoint->older[0] != '\0')
-        return FAIL(STATUS_DATA, "%.600s; an older checkpoint is there: resume from %s",
-            status_text(), checkpoint->older);
-    return status;
+    return checkpoint_blame(status, checkpoint->older);
 }
 
 /* A run that scales goes on with the scale that was saved, within its own bounds. */

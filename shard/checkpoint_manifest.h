@@ -42,7 +42,11 @@ struct manifest_shard {
     struct manifest_range *range;
 };
 
+#define MANIFEST_FORMAT  "ringzero checkpoint"
+#define MANIFEST_VERSION 1
+
 struct manifest {
+    struct model_config model;
     uint64_t step, adam_t, sequences;
     double scale; /* 0: it has none */
     uint64_t scale_good_steps;
@@ -61,14 +65,16 @@ int manifest_file_of(const struct grid *grid);
 int manifest_plan(struct manifest_range *range, uint64_t *bytes, const struct params *params,
     const struct layout *layout, int rank);
 
-/* Writes manifest.json into directory and synchronizes it. bytes, crc: of each rank's file. errors:
- * SYSTEM. */
+/* Writes manifest.json into directory and synchronizes it. bytes, crc: of each file that the grid
+ * has. trainer: whose settings and progress it tells; NULL: none, weights are as at step 0 of whatever
+ * run takes them. errors: SYSTEM. */
 MUST_CHECK enum status manifest_write(const char *directory, const uint64_t *bytes,
-    const uint32_t *crc, const struct trainer *trainer);
+    const uint32_t *crc, const struct model_config *model, const struct grid *grid,
+    const struct trainer *trainer);
 
-/* Reads and checks it: fields, model against the trainer's, ranges within files and units. Free
- * with manifest_free(), also after an error. errors: DATA, INVALID, naming file, field, found and
- * expected. */
+/* Reads and checks it: fields, model against the trainer's, ranges within files and units. trainer NULL:
+ * the model is what the manifest says. Free with manifest_free(), also after an error. errors: DATA,
+ * INVALID, naming file, field, found and expected. */
 MUST_CHECK enum status manifest_read(
     struct manifest *manifest, const char *directory, const struct trainer *trainer);
 void manifest_free(struct manifest *manifest);

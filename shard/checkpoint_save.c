@@ -153,19 +153,6 @@ static enum status check_visible(
     return STATUS_OK;
 }
 
-/* rename(), over a checkpoint of the same step too. */
-static enum status put_in_place(const char *temporary, const char *directory)
-{
-    int result = rename(temporary, directory);
-    if (result != 0 && (errno == ENOTEMPTY || errno == EEXIST)) {
-        remove_directory(directory);
-        result = rename(temporary, directory);
-    }
-    if (result == 0) return STATUS_OK;
-    return FAIL(
-        STATUS_SYSTEM, "%s: cannot be renamed to %s: %s", temporary, directory, strerror(errno));
-}
-
 static enum status finish(const char *temporary, const char *directory,
     const struct written *written, const struct trainer *trainer)
 {
@@ -181,9 +168,10 @@ static enum status finish(const char *temporary, const char *directory,
         crc[i] = (uint32_t)of->crc;
     }
     if (status == STATUS_OK) status = check_visible(temporary, written, trainer);
-    if (status == STATUS_OK) status = manifest_write(temporary, bytes, crc, trainer);
+    if (status == STATUS_OK) status = manifest_write(
+        temporary, bytes, crc, &trainer->config.model, &trainer->grid, trainer);
     if (status == STATUS_OK) status = synchronize_directory(temporary);
-    if (status == STATUS_OK) status = put_in_place(temporary, directory);
+    if (status == STATUS_OK) status = rename_directory(temporary, directory);
     if (status == STATUS_OK) status = synchronize_directory(trainer->config.checkpoint_dir);
     if (status == STATUS_OK)
         prune_directory(trainer->config.checkpoint_dir, trainer->step, KEPT_CHECKPOINTS);

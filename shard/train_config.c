@@ -1,6 +1,7 @@
 /* train_config: the defaults of a run, what can be wrong with one, how stage and model are configured
  * by it, and the numbers that ranks and checkpoints compare.
  */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -294,13 +295,9 @@ static const char *activations_word(double keep)
     return activation_keep_name((enum activation_keep)keep);
 }
 
-int train_values(
-    struct train_value values[TRAIN_VALUES_MOST], const struct train_config *config, int nranks)
+int train_model_values(
+    struct train_value values[TRAIN_VALUES_MOST], const struct model_config *model)
 {
-    const struct model_config *model = &config->model;
-    const struct adam_config *adam = &config->adam;
-    int group = config->shard_group > 0 ? config->shard_group
-                                         : nranks / (config->tensor * config->pipeline);
     const struct train_value all[] = {
         {{"max_t", model->max_t, NULL}, VALUE_MODEL},
         {{"vocab", model->vocab, NULL}, VALUE_MODEL},
@@ -313,6 +310,19 @@ int train_values(
         {{"hidden", unless_default(model_hidden(model), 4 * (int64_t)model->channels), NULL},
             VALUE_MODEL},
         {{"rotary_base", unless_default(model_rotary_base(model), 10000), NULL}, VALUE_MODEL},
+    };
+    memcpy(values, all, sizeof all);
+    return (int)(sizeof all / sizeof *all);
+}
+
+int train_values(
+    struct train_value values[TRAIN_VALUES_MOST], const struct train_config *config, int nranks)
+{
+    const struct adam_config *adam = &config->adam;
+    int group = config->shard_group > 0 ? config->shard_group
+                                         : nranks / (config->tensor * config->pipeline);
+    int model_count = train_model_values(values, &config->model);
+    const struct train_value all[] = {
         {{"ranks", nranks, NULL}, VALUE_BITS},
         {{"batch", config->batch, NULL}, VALUE_BITS},
         {{"seq", config->seq, NULL}, VALUE_BITS},
@@ -353,7 +363,7 @@ int train_values(
         {{"sample length", config->sample_tokens, NULL}, VALUE_ORDER},
         {{"temperature", (double)config->temperature, NULL}, VALUE_ORDER},
     };
-    _Static_assert(sizeof all / sizeof *all <= TRAIN_VALUES_MOST, "room for every value");
-    memcpy(values, all, sizeof all);
-    return (int)(sizeof all / sizeof *all);
+    assert(model_count + (int)(sizeof all / sizeof *all) <= TRAIN_VALUES_MOST);
+    memcpy(values + model_count, all, sizeof all);
+    return model_count + (int)(sizeof all / sizeof *all);
 }

@@ -99,7 +99,9 @@ struct train_value {
     enum train_value_kind kind;
 };
 #define TRAIN_VALUES_MOST 64
-/* Returns their number. */
+/* Return their number. Those of a model come first. */
+int train_model_values(
+    struct train_value values[TRAIN_VALUES_MOST], const struct model_config *model);
 int train_values(
     struct train_value values[TRAIN_VALUES_MOST], const struct train_config *config, int nranks);
 

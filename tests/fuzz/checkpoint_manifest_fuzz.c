@@ -47,9 +47,9 @@ static void write_manifest(const void *text, size_t bytes)
 
 static void write_changed(const struct trainer *trainer, struct fuzz_input *input)
 {
-    const uint64_t bytes[RANKS] = {4000, 4000};
+    const uint64_t bytes[RANKS] = {1728, 1728};
     const uint32_t crc[RANKS] = {1, 2};
-    char *text = describe(bytes, crc, trainer);
+    char *text = describe(bytes, crc, &trainer->config.model, &trainer->grid, trainer);
     size_t length = strlen(text);
     while (input->bytes >= 3) {
         size_t place = (size_t)fuzz_byte(input) | (size_t)fuzz_byte(input) << 8;
@@ -73,6 +73,21 @@ static void check_ranges(const struct manifest *manifest, const struct params *p
     }
 }
 
+/* The same file, as one reads it who knows no model. */
+static void check_alone(bool honest)
+{
+    struct manifest manifest;
+    struct params params;
+    enum status status = manifest_read(&manifest, directory, NULL);
+    FUZZ_EXPECT(status == STATUS_OK || !honest);
+    if (status == STATUS_OK && params_make(&params, &manifest.model) == STATUS_OK) {
+        FUZZ_EXPECT((double)params.elements == model_elements(&manifest.model));
+        FUZZ_EXPECT((double)params.unit_count == model_unit_count(&manifest.model));
+        params_free(&params);
+    }
+    manifest_free(&manifest);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     const struct trainer *trainer = small_trainer();
@@ -85,5 +100,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (status == STATUS_OK) check_ranges(&manifest, &trainer->params);
     FUZZ_EXPECT(status == STATUS_OK || bytes != 1 || !changes); /* the honest one is taken */
     manifest_free(&manifest);
+    check_alone(bytes == 1 && changes);
     return 0;
 }
