@@ -100,6 +100,13 @@ enum status weights_name_part(FILE *file, const struct weights *weights)
     return FAIL(STATUS_SYSTEM, "%s: cannot be renamed to %s: %s", part, weights->path, strerror(errno));
 }
 
+void weights_drop_part(const struct weights *weights)
+{
+    char part[PATH_MAX];
+    part_of(part, weights);
+    if (weights->writes && !weights->whole) unlink(part);
+}
+
 /* ---- a file ---- */
 
 static enum status make(struct weights **out, const char *path, const struct weights_format *format)
@@ -163,10 +170,7 @@ enum status weights_finish(struct weights *weights)
 void weights_close(struct weights *weights)
 {
     if (weights == NULL) return;
-    char part[PATH_MAX];
     weights->format->close(weights);
-    part_of(part, weights);
-    if (weights->writes && !weights->whole) unlink(part);
     free(weights->path);
     free(weights);
 }

@@ -7,7 +7,8 @@
  *         TRY(weights_write(values, param, to));
  *     TRY(weights_finish(to));
  *
- * A file that is being written is called ….part until it is whole.
+ * A file that is being written is called ….part until it is whole. Checkpoints are a format too:
+ * shard/checkpoint_weights.h.
  */
 #ifndef MODEL_WEIGHTS_H
 #define MODEL_WEIGHTS_H
@@ -29,7 +30,8 @@ struct weights_format {
     enum status (*create)(struct weights *weights);
     enum status (*write)(const float *values, const struct param *param, struct weights *weights);
     enum status (*finish)(struct weights *weights);
-    void (*close)(struct weights *weights); /* of what open or create made; also if they failed */
+    /* What open or create made, also if they failed; removes what is not whole. */
+    void (*close)(struct weights *weights);
 };
 
 struct weights {

@@ -31,4 +31,7 @@ MUST_CHECK enum status weights_put(
 /* Closes it, on the disk; then it has its name. */
 MUST_CHECK enum status weights_name_part(FILE *file, const struct weights *weights);
 
+/* Removes it, unless the file is whole or was only read. */
+void weights_drop_part(const struct weights *weights);
+
 #endif

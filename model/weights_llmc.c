@@ -163,6 +163,7 @@ static void llmc_close(struct weights *weights)
     if (llmc == NULL) return;
     mapped_file_close(&llmc->mapped);
     if (llmc->file != NULL) fclose(llmc->file);
+    weights_drop_part(weights);
     free(llmc);
 }
 

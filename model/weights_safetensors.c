@@ -299,6 +299,7 @@ static void safetensors_file_close(struct weights *weights)
     if (hugging == NULL) return;
     safetensors_close(hugging->from);
     if (hugging->file != NULL) fclose(hugging->file);
+    weights_drop_part(weights);
     free(hugging->turned);
     free(hugging);
 }

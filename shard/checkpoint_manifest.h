@@ -72,9 +72,9 @@ MUST_CHECK enum status manifest_write(const char *directory, const uint64_t *byt
     const uint32_t *crc, const struct model_config *model, const struct grid *grid,
     const struct trainer *trainer);
 
-/* Reads and checks it: fields, model against the trainer's, ranges within files and units. trainer NULL:
- * the model is what the manifest says. Free with manifest_free(), also after an error. errors: DATA,
- * INVALID, naming file, field, found and expected. */
+/* Reads and checks it: fields, model against the trainer's, ranges within files and units. trainer
+ * NULL: the model is what the manifest says. Free with manifest_free(), also after an error.
+ * errors: DATA, INVALID, naming file, field, found and expected. */
 MUST_CHECK enum status manifest_read(
     struct manifest *manifest, const char *directory, const struct trainer *trainer);
 void manifest_free(struct manifest *manifest);
