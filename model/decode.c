@@ -73,6 +73,13 @@ static float *take(struct span memory, size_t *used, size_t elements)
     return piece;
 }
 
+static size_t largest_unit(const struct params *params)
+{
+    size_t most = 0;
+    for (int u = 0; u < params->unit_count; u++) most = larger(most, params->unit_elements[u]);
+    return most;
+}
+
 /* Floats of the workspace, and where each piece is once it is there. */
 static size_t place(struct decoder *decoder)
 {
@@ -82,6 +89,7 @@ static size_t place(struct decoder *decoder)
     struct ops_limits limits = {.rows = CHUNK,
         .cols = larger(shape->fc_cols, larger(shape->qkv_cols, shape->channels)),
         .positions = most};
+    size_t units = decoder->room.weights_dtype == DTYPE_FLOAT32 ? 0 : largest_unit(decoder->params);
     size_t scratch = decoder->context.ops->scratch_bytes(&limits, DTYPE_FLOAT32) / sizeof(float);
     decoder->context.scratch = take(decoder->workspace, &used, scratch + 1);
     decoder->x = take(decoder->workspace, &used, CHUNK * shape->channels);
@@ -90,6 +98,7 @@ static size_t place(struct decoder *decoder)
     decoder->scores = take(decoder->workspace, &used, CHUNK * round_up(most, VECTOR_LANES));
     decoder->turns =
         take(decoder->workspace, &used, shape->architecture->turns ? most * shape->head_cols : 0);
+    decoder->room.weights = take(decoder->workspace, &used, units);
     return used;
 }
 
@@ -112,7 +121,7 @@ static enum status allocate(struct decoder *decoder)
 }
 
 enum status decoder_open(struct decoder **out, const struct params *params,
-    const struct model_hooks *hooks, int most, struct device *device)
+    const struct model_hooks *hooks, enum dtype weights, int most, struct device *device)
 {
     *out = NULL;
     assert(device_kind(device) == MEMORY_HOST && params->part.tensor_count == 1 && params->part.stage_count == 1);
@@ -129,7 +138,7 @@ enum status decoder_open(struct decoder **out, const struct params *params,
     decoder->context =
         (struct ops_context){.ops = &model_ops_host, .device = device, .compute = DTYPE_FLOAT32};
     decoder->room = (struct unit_room){
-        &decoder->hooks, &decoder->context, DTYPE_FLOAT32, DTYPE_FLOAT32, NULL, NULL};
+        &decoder->hooks, &decoder->context, weights, DTYPE_FLOAT32, NULL, NULL};
     enum status status = allocate(decoder);
     if (status == STATUS_OK) *out = decoder;
     else decoder_close(decoder);

@@ -61,7 +61,7 @@ static void check_pieces(const int *sizes, int count, struct model_host *host)
     struct model_hooks hooks = model_host_hooks(host);
     float logits[VOCAB];
     char how[32];
-    if (!CHECK_OK(decoder_open(&decoder, &host->params, &hooks, T, device))) return;
+    if (!CHECK_OK(decoder_open(&decoder, &host->params, &hooks, DTYPE_FLOAT32, T, device))) return;
     snprintf(how, sizeof how, "pieces of %d, …", sizes[0]);
     for (int at = 0, i = 0; at < T; i++) {
         int now = sizes[i % count] < T - at ? sizes[i % count] : T - at;
@@ -92,7 +92,7 @@ static void check_model(const struct model_config *config)
     check_pieces((int[]){65}, 1, &host);
     struct decoder *decoder;
     struct model_hooks hooks = model_host_hooks(&host);
-    CHECK_STATUS(decoder_open(&decoder, &host.params, &hooks, T + 1, device), STATUS_INVALID);
+    CHECK_STATUS(decoder_open(&decoder, &host.params, &hooks, DTYPE_FLOAT32, T + 1, device), STATUS_INVALID);
     CHECK_TEXT("151 tokens to read, expected 1 to 150");
     model_host_free(&host);
 }
