@@ -14,6 +14,7 @@ static const struct program {
     {"bench", bench_main, "bandwidth and latency of a collective, as nccl-tests prints them"},
     {"train", train_main, "a GPT-2 on text or token shards, on many ranks"},
     {"tokenize", tokenize_main, "text into token shards, by GPT-2's byte-pair encoding, and back"},
+    {"sample", sample_main, "text from a model, token by token"},
     {"show", show_main, "the step table of a collective, drawn, or run in virtual time"},
     {"plan", plan_main, "bytes that a run will hold and send, per rank, and the largest model that fits"},
     {"topo", topo_main, "what a machine looks like, and the rings and NICs chosen from that"},

@@ -5,7 +5,9 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
 #include <limits.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -57,6 +59,20 @@ int64_t options_integer(
     if (end == text || *end != '\0' || errno != 0 || value < min || value > max)
         options_refuse(options, "%s is \"%s\", expected a whole number from %lld to %lld", option, text,
             (long long)min, (long long)max);
+    return value;
+}
+
+float options_number(
+    const char *text, const char *option, float min, float max, const struct options *options)
+{
+    char *end;
+    float value = strtof(text, &end);
+    bool number = end != text && *end == '\0' && isfinite(value);
+    if (!number && min == -FLT_MAX && max == FLT_MAX)
+        options_refuse(options, "%s is \"%s\", expected a number as 0.003 or 3e-3", option, text);
+    if (!number || value < min || value > max)
+        options_refuse(options, "%s is \"%s\", expected a number from %g to %g", option, text, (double)min,
+            (double)max);
     return value;
 }
 

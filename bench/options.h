@@ -60,6 +60,10 @@ _Noreturn void options_refuse(const struct options *options, const char *format,
 int64_t options_integer(
     const char *text, const char *option, int64_t min, int64_t max, const struct options *options);
 
+/* The same for any finite number. */
+float options_number(
+    const char *text, const char *option, float min, float max, const struct options *options);
+
 /* The same for bytes, with an optional suffix: K, M, G are 2^10, 2^20, 2^30. */
 size_t options_bytes(const char *text, const char *option, const struct options *options);
 

@@ -7,6 +7,7 @@
 int bench_main(int argc, char **argv);
 int link_main(int argc, char **argv);
 int plan_main(int argc, char **argv);
+int sample_main(int argc, char **argv);
 int show_main(int argc, char **argv);
 int tokenize_main(int argc, char **argv);
 int topo_main(int argc, char **argv);

@@ -1,8 +1,8 @@
 /* train_options: see train_options.h. */
 #include "bench/train_options.h"
 
+#include <float.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,15 +43,6 @@ enum key {
     KEY_MAIN_LOG,
 };
 
-static float take_number(const char *text, const char *option, const struct options *options)
-{
-    char *end;
-    float value = strtof(text, &end);
-    if (end == text || *end != '\0' || !isfinite(value))
-        options_refuse(options, "%s is \"%s\", expected a number as 0.003 or 3e-3", option, text);
-    return value;
-}
-
 static uint64_t take_steps(
     const char *text, const char *option, int64_t least, const struct options *options)
 {
@@ -77,9 +68,11 @@ static error_t parse_dtypes(int key, char *text, struct train_options *train)
     const struct options *common = &train->common;
     struct loss_scale *scale = &train->config.scale;
     switch (key) {
-    case KEY_LOSS_SCALE: scale->value = (double)take_number(text, "--loss-scale", common); return 0;
+    case KEY_LOSS_SCALE:
+        scale->value = (double)options_number(text, "--loss-scale", -FLT_MAX, FLT_MAX, common);
+        return 0;
     case KEY_LOSS_SCALE_FLOOR:
-        scale->floor = (double)take_number(text, "--loss-scale-floor", common);
+        scale->floor = (double)options_number(text, "--loss-scale-floor", -FLT_MAX, FLT_MAX, common);
         return 0;
     case KEY_LOSS_SCALE_INTERVAL:
         scale->growth_interval = take_steps(text, "--loss-scale-interval", 0, common);
@@ -96,14 +89,14 @@ static error_t parse_run(int key, char *text, struct train_options *train)
     case KEY_STEPS: config->steps = take_steps(text, "--steps", 1, common); return 0;
     case KEY_STOP_AT: config->stop_at = take_steps(text, "--stop-at", 1, common); return 0;
     case KEY_LR:
-        config->lr = take_number(text, "--lr", common);
+        config->lr = options_number(text, "--lr", -FLT_MAX, FLT_MAX, common);
         train->lr_given = true;
         return 0;
     case KEY_WARMUP: config->warmup = take_steps(text, "--warmup", 0, common); return 0;
-    case KEY_FINAL: config->final_fraction = take_number(text, "--final", common); return 0;
-    case KEY_CLIP: config->clip = take_number(text, "--clip", common); return 0;
-    case KEY_BETA2: config->adam.beta2 = take_number(text, "--beta2", common); return 0;
-    case KEY_DECAY: config->adam.weight_decay = take_number(text, "--decay", common); return 0;
+    case KEY_FINAL: config->final_fraction = options_number(text, "--final", -FLT_MAX, FLT_MAX, common); return 0;
+    case KEY_CLIP: config->clip = options_number(text, "--clip", -FLT_MAX, FLT_MAX, common); return 0;
+    case KEY_BETA2: config->adam.beta2 = options_number(text, "--beta2", -FLT_MAX, FLT_MAX, common); return 0;
+    case KEY_DECAY: config->adam.weight_decay = options_number(text, "--decay", -FLT_MAX, FLT_MAX, common); return 0;
     case KEY_THREADS: train->threads = options_count(text, "--threads", common); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -137,7 +130,7 @@ static error_t parse_files(int key, char *text, struct train_options *train)
         return 0;
     case KEY_PROMPT: config->sample_prompt = text; return 0;
     case KEY_TEMPERATURE:
-        config->temperature = take_number(text, "--temperature", common);
+        config->temperature = options_number(text, "--temperature", -FLT_MAX, FLT_MAX, common);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
