@@ -16,7 +16,7 @@
 #include "shard/shard.h"
 #include "tests/harness/harness.h"
 
-#define FIXTURE_RANKS 8
+#define FIXTURE_RANKS 16
 #define FIXTURE_STEPS 64
 
 struct rank_record {

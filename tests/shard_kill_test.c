@@ -162,6 +162,8 @@ static bool kill_at(const char *good, int victim, int moment, const struct train
     return true;
 }
 
+#define COMBINED_RANKS 8
+
 /* Tensor ranks times stages of a pipeline times data ranks: whoever dies in the middle, everybody else ends
  * with an error, and what is left trains on from the checkpoint under another split. */
 static void test_combined(const struct train_config *base)
@@ -175,11 +177,11 @@ static void test_combined(const struct train_config *base)
     config.stage = 3;
     config.tensor = config.pipeline = 2;
     config.accumulate = 2;
-    for (int victim = 0; victim < FIXTURE_RANKS; victim += 3) {
+    for (int victim = 0; victim < COMBINED_RANKS; victim += 3) {
         struct killed_job *job = new_job(&config, victim, -1);
         job->kill_step = 3;
-        CHECK(ranks_as_processes(FIXTURE_RANKS, 20000, rank_job, job, victim) == 0);
-        for (int r = 0; r < FIXTURE_RANKS; r++)
+        CHECK(ranks_as_processes(COMBINED_RANKS, 20000, rank_job, job, victim) == 0);
+        for (int r = 0; r < COMBINED_RANKS; r++)
             CHECK_MSG(r == victim || job->rank[r].status != STATUS_OK,
                 "rank %d died, rank %d has not noticed", victim, r);
         end_job(job);

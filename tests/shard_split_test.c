@@ -1,14 +1,14 @@
-/* Checkpoints of any split: tensor ranks, pipeline stages, data ranks, any ZeRO stage and shard group. Every element of the
- * model is in one file; the gradient (as Adam's first moment after one step) is that of one rank; a run saved
- * under one split goes on under any other, and under its own with the bits of the uninterrupted run.
+/* Checkpoints of any split: tensor ranks, pipeline stages, data ranks, any ZeRO stage and shard group.
+ * Every element of the model is in one file; the gradient (as Adam's first moment after one step) is
+ * that of one rank; a run saved under one split goes on under any other, and under its own with the
+ * bits of the uninterrupted run. Case T10's rows.
  * ctest: timeout=120
  */
 #include <math.h>
 
-#include "shard/checkpoint_manifest.h"
-#include "tests/harness/reference.h"
 #define FIXTURE_NO_TEXT
 #include "tests/shard_fixture.h"
+#include "tests/shard_state.h"
 
 #define STEPS 6
 #define STOP  3
@@ -66,95 +66,6 @@ static void write_tokens(void)
         if (fwrite(&token, sizeof token, 1, file) != 1) abort();
     }
     fclose(file);
-}
-
-/* ---- what files hold ---- */
-
-/* The whole model's state, put together from the files. */
-struct state {
-    struct params params;
-    size_t *unit_begin;
-    float *values[STAGE_STATE_COUNT]; /* [elements] each, unit after unit */
-    int *times;                       /* the same: how many files have it */
-};
-
-static struct state state_make(const struct model_config *model)
-{
-    struct state state = {0};
-    CHECK_OK(params_make(&state.params, model));
-    size_t count = state.params.elements, begin = 0;
-    state.times = calloc(count, sizeof *state.times);
-    state.unit_begin = calloc((size_t)state.params.unit_count, sizeof *state.unit_begin);
-    for (int s = 0; s < STAGE_STATE_COUNT; s++) state.values[s] = calloc(count, sizeof(float));
-    for (int u = 0; u < state.params.unit_count; u++) {
-        state.unit_begin[u] = begin;
-        begin += state.params.unit_elements[u];
-    }
-    return state;
-}
-
-static void state_free(struct state *state)
-{
-    for (int s = 0; s < STAGE_STATE_COUNT; s++) free(state->values[s]);
-    free(state->times);
-    free(state->unit_begin);
-    params_free(&state->params);
-}
-
-static void take_range(
-    struct state *state, FILE *file, const struct manifest_range *range, const struct params *part)
-{
-    for (int s = 0; s < STAGE_STATE_COUNT; s++) {
-        struct params_walk walk =
-            params_walk(part, range->unit, range->begin, range->begin + range->count);
-        fseek(file, (long)(range->offset + (uint64_t)s * range->count * sizeof(float)), SEEK_SET);
-        for (struct params_run run; params_next_run(&run, &walk);) {
-            size_t at = state->unit_begin[range->unit] + run.whole_begin;
-            CHECK(fread(state->values[s] + at, sizeof(float), run.count, file) == run.count);
-            for (size_t i = 0; i < run.count; i++) state->times[at + i] += s == 0;
-        }
-    }
-}
-
-static struct state read_state(const char *directory, const struct train_config *config)
-{
-    struct state state = state_make(&config->model);
-    struct trainer trainer = {.config = *config, .nranks = 1, .rank = 1}; /* warns of nothing */
-    struct manifest manifest;
-    trainer.grid = grid_at(0, 1, 1, 1, 1);
-    CHECK_OK(manifest_read(&manifest, directory, &trainer));
-    for (int i = 0; i < manifest.shard_count; i++) {
-        const struct manifest_shard *shard = &manifest.shard[i];
-        char path[CHECKPOINT_PATH_BYTES];
-        struct params part;
-        CHECK_OK(path_join(path, directory, shard->name));
-        CHECK_OK(params_make_part(&part, &config->model, &shard->part));
-        FILE *file = fopen(path, "r");
-        if (file == NULL) abort();
-        for (int k = 0; k < shard->range_count; k++)
-            take_range(&state, file, &shard->range[k], &part);
-        fclose(file);
-        params_free(&part);
-    }
-    manifest_free(&manifest);
-    return state;
-}
-
-/* m after one step is (1 − β₁)·g. */
-static void check_gradients(const struct state *found, const struct state *one, const char *what)
-{
-    const struct params *params = &one->params;
-    for (size_t i = 0; i < params->elements; i++)
-        CHECK_MSG(found->times[i] == 1, "%s: %d files have element %zu", what, found->times[i], i);
-    double *expected = calloc(params->elements, sizeof *expected);
-    if (expected == NULL) abort();
-    for (int u = 0; u < params->unit_count; u++) {
-        size_t begin = one->unit_begin[u], count = params->unit_elements[u];
-        for (size_t i = 0; i < count; i++) expected[i] = (double)one->values[STAGE_M][begin + i];
-        double error = relative_error(found->values[STAGE_M] + begin, expected, count);
-        CHECK_MSG(error <= 1e-5, "%s, unit %d: relative error %.3g", what, u, error);
-    }
-    free(expected);
 }
 
 static void test_gradients(void)
@@ -221,12 +132,48 @@ static void test_any_to_any(void)
         for (int to = 0; to < SPLITS; to += FAR) resume(whole, from, (from + to) % SPLITS);
 }
 
+/* T10: one rank takes up what eight have saved; with a learning rate of 0 it saves the weights that it
+ * has read: all 101 rows of the vocabulary, and everything else, bit by bit. */
+static void test_export(void)
+{
+    char saved[256], whole[256], path[300];
+    struct job_record record;
+    struct train_config config = config_of(&splits[SPLITS - 1]);
+    CHECK(config.tensor == 2 && config.pipeline == 2 && ranks_of(&splits[SPLITS - 1]) == 8);
+    fixture_file(saved, "parts");
+    fixture_file(whole, "whole");
+    config.checkpoint_dir = saved;
+    config.stop_at = STOP;
+    run_good_job(&record, &config, 8, "shm");
+    snprintf(path, sizeof path, "%s/step-%08d", saved, STOP);
+    struct state parts = read_state(path, &config);
+    config = config_of(&splits[0]);
+    config.lr = 0.0f;
+    config.resume_dir = saved;
+    config.checkpoint_dir = whole;
+    config.stop_at = STOP + 1;
+    run_good_job(&record, &config, 1, "shm");
+    snprintf(path, sizeof path, "%s/step-%08d", whole, STOP + 1);
+    struct state one = read_state(path, &config);
+    size_t rows = 0;
+    for (int u = 0; u < one.params.unit_count; u++) {
+        const float *x = parts.values[STAGE_WEIGHTS] + one.unit_begin[u];
+        const float *y = one.values[STAGE_WEIGHTS] + one.unit_begin[u];
+        CHECK_MSG(memcmp(x, y, one.params.unit_elements[u] * sizeof *x) == 0, "unit %d", u);
+        if (u < one.params.embedding_units) rows += one.params.unit_elements[u] / 32;
+    }
+    CHECK_MSG(rows == 101, "%zu rows", rows);
+    state_free(&parts);
+    state_free(&one);
+}
+
 int main(void)
 {
     fixture_file(tokens_path, "tokens.bin");
     write_tokens();
     test_gradients();
     test_any_to_any();
+    test_export();
     fixture_remove();
     return test_result();
 }

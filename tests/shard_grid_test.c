@@ -1,0 +1,165 @@
+/* Every product of 1, 2, 4 tensor ranks, 1, 2 stages of a pipeline, 1, 2 data ranks and ZeRO stages 0
+ * to 3, for nano-H4-C32, nano's own size and a Llama, all with V = 101: losses, norms, and the gradient
+ * of each unit are those of one process within 1e-5. Within a product all ZeRO stages, each with
+ * another way to keep activations (all, inputs of blocks, P_a, P_a+cpu), have the same bits of losses,
+ * gradients and weights (I3); every ledger is as predicted (I4).
+ * ctest: timeout=180
+ */
+#include <math.h>
+
+#define FIXTURE_NO_TEXT
+#include "tests/shard_fixture.h"
+#include "tests/shard_state.h"
+
+#ifdef __SANITIZE_THREAD__
+#define FEWER true /* sees as much in a few: every run takes fifty times as long */
+#else
+#define FEWER false
+#endif
+
+enum { SEQUENCES = 4, STEPS = 2 };
+
+static char tokens_path[256];
+
+static const struct model {
+    const char *name;
+    struct model_config config;
+} models[] = {
+    {"nano-H4-C32",
+        {.max_t = 16, .vocab = 101, .layers = 2, .heads = 4, .channels = 32, .vocab_block = 30}},
+    {"nano", {.max_t = 128, .vocab = 101, .layers = 4, .heads = 4, .channels = 128}},
+    {"llama", {.architecture = ARCHITECTURE_LLAMA,
+                  .max_t = 16,
+                  .vocab = 101,
+                  .layers = 2,
+                  .heads = 8,
+                  .channels = 32,
+                  .kv_heads = 4,
+                  .hidden = 84}},
+};
+
+static void write_tokens(void)
+{
+    FILE *file = fopen(tokens_path, "w");
+    uint32_t header[256] = {20240520, 1, 6000};
+    if (file == NULL || fwrite(header, sizeof header, 1, file) != 1) abort();
+    for (int i = 0; i < 6000; i++) {
+        uint16_t token = (uint16_t)((i * i / 3) % 101);
+        if (fwrite(&token, sizeof token, 1, file) != 1) abort();
+    }
+    fclose(file);
+}
+
+/* One run, and what its checkpoint after the first step holds. */
+struct run {
+    struct train_config config;
+    struct job_record record;
+    struct state state;
+    char what[96];
+};
+
+static void run_and_read(
+    struct run *run, const struct model *model, int tensor, int pipeline, int data, int stage)
+{
+    char directory[256], path[300];
+    *run = (struct run){.config = fixture_config(tokens_path)};
+    struct train_config *config = &run->config;
+    fixture_file(directory, "run");
+    config->model = model->config;
+    config->tensor = tensor;
+    config->pipeline = pipeline;
+    config->stage = stage;
+    config->activations = (enum activation_keep)stage;
+    config->unsharded_accumulation = stage >= 2; /* then all reduce at the same moment */
+    config->batch = 1;
+    config->seq = 16;
+    config->accumulate = SEQUENCES / data;
+    config->steps = STEPS;
+    config->clip = 0.0f; /* the first moment is the gradient's share */
+    config->checkpoint_dir = directory;
+    config->checkpoint_every = 1;
+    config->step_ledger = true;
+    snprintf(run->what, sizeof run->what, "%s, %d x %d x %d, stage %d", model->name, tensor,
+        pipeline, data, stage);
+    run_good_job(&run->record, config, tensor * pipeline * data, "shm");
+    snprintf(path, sizeof path, "%s/step-00000001", directory);
+    run->state = read_state(path, config);
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    CHECK(system(command) == 0);
+    config->checkpoint_dir = NULL;
+}
+
+static void check_ledger(const struct run *run)
+{
+    for (int r = 0; r < run->record.nranks; r++) {
+        const struct rank_record *rank = &run->record.rank[r];
+        CHECK_MSG(
+            rank->ledger.ok && rank->ledger.differing_ranks == 0 && rank->step_differences == 0,
+            "%s: rank %d: the ledger is not as predicted", run->what, r);
+    }
+}
+
+static void check_near(const struct run *found, const struct run *one)
+{
+    const struct rank_record *x = &one->record.rank[0], *y = &found->record.rank[0];
+    CHECK(x->steps == STEPS && y->steps == STEPS);
+    for (int i = 0; i < STEPS; i++)
+        CHECK_MSG(fabs(y->loss[i] / x->loss[i] - 1.0) <= 1e-5 &&
+                      fabs(y->norm[i] / x->norm[i] - 1.0) <= 1e-5,
+            "%s, step %d: loss %.9g, norm %.9g, expected %.9g, %.9g", found->what, i + 1,
+            y->loss[i], y->norm[i], x->loss[i], x->norm[i]);
+    check_gradients(&found->state, &one->state, found->what);
+}
+
+static void check_same(const struct run *found, const struct run *first)
+{
+    const struct rank_record *x = &first->record.rank[0], *y = &found->record.rank[0];
+    CHECK_MSG(memcmp(y->loss, x->loss, sizeof x->loss) == 0 &&
+                  memcmp(y->norm, x->norm, sizeof x->norm) == 0,
+        "%s: other bits than stage 0", found->what);
+    size_t bytes = first->state.params.elements * sizeof(float);
+    for (int s = 0; s < STAGE_STATE_COUNT; s++)
+        CHECK_MSG(memcmp(found->state.values[s], first->state.values[s], bytes) == 0,
+            "%s: other bits of %s than stage 0", found->what,
+            s == STAGE_WEIGHTS ? "weights" : "moments");
+}
+
+static void compare_stages(
+    const struct run *one, const struct model *model, int tensor, int pipeline, int data)
+{
+    static struct run first, found;
+    run_and_read(&first, model, tensor, pipeline, data, 0);
+    check_ledger(&first);
+    check_near(&first, one);
+    for (int stage = 1; stage <= 3; stage += FEWER ? 2 : 1) {
+        run_and_read(&found, model, tensor, pipeline, data, stage);
+        check_ledger(&found);
+        check_near(&found, one);
+        check_same(&found, &first);
+        state_free(&found.state);
+    }
+    state_free(&first.state);
+}
+
+static void compare(const struct model *model)
+{
+    static struct run one;
+    run_and_read(&one, model, 1, 1, 1, 0);
+    for (int tensor = 1; tensor <= 4; tensor *= 2)
+        for (int pipeline = 1; pipeline <= 2; pipeline++)
+            for (int data = 1; data <= 2; data++)
+                if (!FEWER || tensor * pipeline * data == 4)
+                    compare_stages(&one, model, tensor, pipeline, data);
+    state_free(&one.state);
+}
+
+int main(void)
+{
+    fixture_file(tokens_path, "tokens.bin");
+    write_tokens();
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        if (!FEWER || models[i].config.channels == 32) compare(&models[i]);
+    fixture_remove();
+    return test_result();
+}
