@@ -25,7 +25,7 @@
 
 /* Writes the state after trainer->step; directory: its path. DIR must be the same place for all
  * ranks. collective. errors: SYSTEM naming file and reason, on every rank; nothing new is left
- * then. */
+ * then. PEER, TIMEOUT: what is left has no name of a checkpoint, and the next save removes it. */
 MUST_CHECK enum status checkpoint_save(
     char directory[CHECKPOINT_PATH_BYTES], struct trainer *trainer);
 

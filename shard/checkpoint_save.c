@@ -4,7 +4,9 @@
  *   make tmp-step-…   ►   write and synchronize own file   ►   manifest, synchronize, rename   ►
  *                   agree                                agree                              agree
  *
- * A failure at any stage is agreed on, and rank 0 removes tmp-step-… again.
+ * A failure at any stage is agreed on, and rank 0 removes tmp-step-… again; not where a rank has died:
+ * others may still be writing, and would meet a directory that is gone before they hear why. The next
+ * save removes it then.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -213,6 +215,7 @@ enum status checkpoint_save(char directory[CHECKPOINT_PATH_BYTES], struct traine
         return FAIL(STATUS_SYSTEM, "no memory for a checkpoint of %d ranks", trainer->nranks);
     enum status status = save_all(temporary, directory, written, trainer);
     free(written);
-    if (status != STATUS_OK && trainer->rank == 0) remove_directory(temporary);
+    if (status != STATUS_OK && trainer->rank == 0 && !bootstrap_failed(trainer->bootstrap))
+        remove_directory(temporary);
     return status;
 }
