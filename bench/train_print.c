@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "model/model.h"
 #include "verbs/clock.h"
 
 #define PRINT_EVERY_NS ((int64_t)500 * 1000000)
@@ -67,6 +68,8 @@ static void print_start(void *context, const struct train_start *start)
     printer->last_step = start->last_step;
     printer->start_ns = clock_ns();
     printer->scales = printer->options->config.gradient_dtype == DTYPE_FLOAT16;
+    int seq = printer->options->config.seq;
+    printer->flops_per_token = model_flops_per_token(start->params, seq != 0 ? seq : start->params->config.max_t);
     if (printer->job->rank != 0) return;
     history_start(printer->history, start);
     char shape[MODEL_SHAPE_BYTES];
@@ -165,8 +168,9 @@ static void print_summary(struct train_printer *printer, const struct train_repo
     if (count == 0) return;
     qsort(printer->step_ms, count, sizeof *printer->step_ms, compare_times);
     double median_ms = printer->step_ms[count / 2];
-    printf("# median of %zu steps: %.2f ms, %.0f tokens/s\n", count, median_ms,
-        tokens / (median_ms * 1e-3));
+    double rate = tokens / (median_ms * 1e-3);
+    printf("# median of %zu steps: %.2f ms, %.0f tokens/s, %.4g TFLOP/s of the model's\n", count,
+        median_ms, rate, rate * printer->flops_per_token * 1e-12);
 }
 
 static void print_step(void *context, const struct train_report *report)

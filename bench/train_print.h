@@ -17,6 +17,7 @@ struct train_printer {
     int64_t start_ns;   /* of the first step */
     int64_t printed_ns; /* the last line */
     bool scales;        /* there is a loss scale to show */
+    double flops_per_token; /* of the model, forward and backward */
     double step_ms[TRAIN_TIMES]; /* of the newest steps, the first left out: it touches memory anew */
     uint64_t times;              /* put there, ever */
 };
