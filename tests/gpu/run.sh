@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # run: what needs a GPU, in under five minutes on one: builds for it, runs the CUDA tests on it with several ranks sharing it, compares
-# training on it with the host's, and prints figures beside the copy bandwidth that `ringzero bench` measures in the same run.
+# training on it with the host's, and measures: kernels beside a copy and cuBLAS, rings of 2 and 4 processes on the one GPU, and
+# the training of gpt2-124m. FOLDER/figures.md has them all.
 #
 #   tests/gpu/run.sh [FOLDER]     figures go to FOLDER (build-gpu/results) as well: keep them under bench/results/, with date and device
 #
@@ -45,15 +46,55 @@ for test in ring_reduce_cuda_test model_ops_cuda_test optim_adam_cuda_test ring_
 done
 step training 90 bash tests/shard_cuda_test.sh # the stages, against the host's losses
 
+# ---- figures ----
+sizes=() span=(-b 8 -e 64M -f 8 -n 5 -w 1)
+largest=(--model gpt2-124m --dtype bfloat16 --batch 16 --seq 1024 --steps 40)
+if [ "$device" != cuda ]; then
+  sizes=(tiny) span=(-b 8 -e 4K -f 8 -n 1 -w 0)
+  largest=(--model nano --batch 1 --seq 32 --steps 3)
+fi
+step kernels 60 "$build/kernel_bench" "$device" "${sizes[@]}"
 for ranks in 2 4; do
   for collective in all_reduce reduce_scatter all_gather broadcast; do
-    step "bench-$collective-$ranks" 30 "$ringzero" bench $collective --ranks $ranks --device "$device" -b 8 -e 64M -f 8 -n 5 -w 1
+    step "bench-$collective-$ranks" 30 "$ringzero" bench $collective --ranks $ranks --device "$device" "${span[@]}"
   done
 done
-grep -h '^# Limit\|^# Avg' "$results"/bench-*.txt
+step train-largest 60 "$ringzero" train --ranks 1 --device "$device" --data README.md --validate-every 0 "${largest[@]}"
 
-largest=(--model gpt2-124m --dtype bfloat16 --batch 16 --seq 1024 --steps 20)
-[ "$device" = cuda ] || largest=(--model nano --batch 1 --seq 32 --steps 2)
-step train-largest 90 "$ringzero" train --ranks 1 --device "$device" --data README.md "${largest[@]}"
-tail -n 30 "$results/train-largest.txt"
+# cell FILE WORDS: the number before the words in the file's last line that has them.
+cell() { sed -n "s|.* \([0-9.e+]*\) $2.*|\1|p" "$results/$1.txt" | tail -n 1; }
+
+rings() {
+  local collective ranks
+  printf '| ranks on the GPU | collective | bytes | µs | bus bandwidth, GB/s |\n|---:|---|---:|---:|---:|\n'
+  for ranks in 2 4; do
+    for collective in all_reduce reduce_scatter all_gather broadcast; do
+      grep -hE '^ +[0-9]' "$results/bench-$collective-$ranks.txt" | sed -n '1p;$p' |
+        awk -v ranks=$ranks -v name=$collective '{ printf "| %d | %s | %s | %s | %s |\n", ranks, name, $1, $6, $8 }'
+    done
+  done
+}
+
+# The share of the GPU's peak that the model's own operations are: of the peak measured here, and of what the vendor says.
+training() {
+  local rate flops product peak=
+  rate=$(cell train-largest tokens/s) flops=$(cell train-largest TFLOP/s)
+  product=$(awk -F'|' '/^\| large product/ { print $5 + 0 }' "$results/kernels.txt")
+  case $(head -n 1 "$results/device.txt") in *A100*) peak=312 ;; *H100* | *H200*) peak=989 ;; esac
+  awk -v rate="$rate" -v flops="$flops" -v product="$product" -v peak="$peak" -v what="${largest[*]}" 'BEGIN {
+    printf "| | tokens/s of a GPU | TFLOP/s of the model | of the large product | of the peak that the vendor states |\n|---|---:|---:|---:|---:|\n"
+    printf "| %s, one GPU | %s | %s | %.0f %% | %s |\n", what, rate, flops, 100 * flops / product,
+      peak == "" ? "" : sprintf("%.0f %%", 100 * flops / peak)
+    printf "| llm.c, as published: 8 A100, 524,288 tokens in 300 ms | 218000 | | | 56 %% |\n" }'
+}
+
+{
+  printf '# Figures of a GPU\n\nMade by `tests/gpu/run.sh`: %s\n\n' "$(paste -sd ' ' "$results/device.txt")"
+  [ "$device" = cuda ] || printf 'Of the simulator: they mean nothing.\n\n'
+  cat "$results/kernels.txt"
+  echo && rings
+  echo && training
+} >"$results/figures.md"
+cat "$results/figures.md"
+echo "whole: $SECONDS s"
 exit $failed
