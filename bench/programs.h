@@ -5,6 +5,7 @@
 #define BENCH_PROGRAMS_H
 
 int bench_main(int argc, char **argv);
+int convert_main(int argc, char **argv);
 int link_main(int argc, char **argv);
 int plan_main(int argc, char **argv);
 int sample_main(int argc, char **argv);

@@ -45,7 +45,8 @@ struct weights {
 
 /* llm.c's model file: float32 (version 3) or bfloat16 (5). */
 extern const struct weights_format weights_llmc;
-/* Hugging Face's GPT-2. Heads are in config.json beside it, or in its metadata; else C / 64. */
+/* Hugging Face's GPT-2. Heads are in config.json beside it, or in its metadata; else C / 64. A file that is
+ * written as model.safetensors gets a config.json beside it, if there is none. */
 extern const struct weights_format weights_safetensors;
 
 /* heads: 0, or instead of what the file says. errors: DATA naming file, field, found and expected;

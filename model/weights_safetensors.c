@@ -2,7 +2,7 @@
  * out), where ours are (out, in); names with or without "transformer." in front.
  *
  *   ours               theirs
- *   wte[…:…]           wte.weight            (V, C), all rows; lm_head.weight is the same
+ *   wte[…:…]           wte.weight            (V, C), all rows; lm_head.weight, if there, must be the same
  *   h.3.qkvw           h.3.attn.c_attn.weight                (C, 3C)
  *
  * Others in the file, such as the masks h.N.attn.bias, are left alone.
@@ -21,6 +21,9 @@
 #define PREFIX     "transformer."
 #define HEADS_KEY  "n_head"
 #define HEAD_COLS  64 /* of GPT-2's published sizes */
+#define FILE_NAME  "model.safetensors" /* in a folder that transformers loads, beside … */
+#define ABOUT_NAME "config.json"
+#define DOCUMENT_TOKEN 50256
 #define NAME_BYTES 96
 
 static const struct {
@@ -103,12 +106,23 @@ static enum status find_matrix(uint64_t shape[2], const char *name, const struct
     return STATUS_OK;
 }
 
-/* From config.json in the same folder; 0: it does not tell. */
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+/* config.json in the same folder. */
+static void path_beside(char beside[PATH_MAX], const char *path)
+{
+    snprintf(beside, PATH_MAX, "%.*s" ABOUT_NAME, (int)(base_of(path) - path), path);
+}
+
+/* 0: it does not tell. */
 static int heads_of_config(const char *path)
 {
     char beside[PATH_MAX], text[16384];
-    const char *slash = strrchr(path, '/');
-    snprintf(beside, sizeof beside, "%.*sconfig.json", slash == NULL ? 0 : (int)(slash + 1 - path), path);
+    path_beside(beside, path);
     FILE *file = fopen(beside, "re");
     if (file == NULL) return 0;
     size_t bytes = fread(text, 1, sizeof text, file);
@@ -147,6 +161,20 @@ static enum status find_config(struct weights *weights, const struct hugging *hu
     return STATUS_OK;
 }
 
+/* lm_head.weight of a file that has both: a model of ours has one table. */
+static enum status check_tied(const struct weights *weights, const struct hugging *hugging)
+{
+    const struct safetensors_tensor *head = safetensors_find("lm_head.weight", hugging->from),
+                                    *table = find("wte.weight", hugging);
+    if (head == NULL || head->data == NULL || table->data == NULL) return STATUS_OK;
+    if (head->bytes == table->bytes && memcmp(head->data, table->data, head->bytes) == 0)
+        return STATUS_OK;
+    return FAIL(STATUS_DATA,
+        "%s: tensor \"lm_head.weight\" differs from \"wte.weight\", expected the same: models whose head is "
+        "another table are not known here",
+        weights->path);
+}
+
 /* ---- reading ---- */
 
 static enum status safetensors_file_open(struct weights *weights)
@@ -158,6 +186,7 @@ static enum status safetensors_file_open(struct weights *weights)
     hugging->prefix = "";
     if (find("wte.weight", hugging) == NULL) hugging->prefix = PREFIX;
     TRY(find_config(weights, hugging));
+    TRY(check_tied(weights, hugging));
     TRY(model_config_check(&weights->config));
     return open_turned(hugging, weights);
 }
@@ -285,9 +314,57 @@ static enum status safetensors_file_write(
     return STATUS_OK;
 }
 
+/* What transformers must know to load the folder. */
+static cJSON *describe(const struct model_config *config)
+{
+    const char *architectures[] = {"GPT2LMHeadModel"};
+    cJSON *root = cJSON_CreateObject();
+    cJSON_AddStringToObject(root, "model_type", "gpt2");
+    cJSON_AddItemToObject(root, "architectures", cJSON_CreateStringArray(architectures, 1));
+    cJSON_AddStringToObject(root, "activation_function", "gelu_new");
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {{"vocab_size", config->vocab}, {"n_positions", config->max_t},
+        {"n_ctx", config->max_t}, {"n_embd", config->channels}, {"n_layer", config->layers},
+        {HEADS_KEY, config->heads}, {"layer_norm_epsilon", 1e-5}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        cJSON_AddNumberToObject(root, numbers[i].name, numbers[i].value);
+    cJSON_AddBoolToObject(root, "tie_word_embeddings", true);
+    for (int i = 0; i < 2; i++) { /* documents begin and end with the last of GPT-2's own tokens */
+        const char *name = i == 0 ? "bos_token_id" : "eos_token_id";
+        if (config->vocab > DOCUMENT_TOKEN) cJSON_AddNumberToObject(root, name, DOCUMENT_TOKEN);
+        else cJSON_AddNullToObject(root, name);
+    }
+    return root;
+}
+
+/* config.json beside a file of Hugging Face's own name, unless there is one. */
+static enum status write_about(const struct weights *weights)
+{
+    char path[PATH_MAX];
+    if (strcmp(base_of(weights->path), FILE_NAME) != 0) return STATUS_OK;
+    path_beside(path, weights->path);
+    FILE *file = fopen(path, "wxe");
+    if (file == NULL && errno == EEXIST) return STATUS_OK;
+    if (file == NULL) return FAIL(STATUS_SYSTEM, "%s: cannot be written: %s", path, strerror(errno));
+    cJSON *root = describe(&weights->config);
+    char *text = cJSON_Print(root);
+    cJSON_Delete(root);
+    bool written = text != NULL && fprintf(file, "%s\n", text) > 0;
+    if (fclose(file) == 0 && written) {
+        cJSON_free(text);
+        return STATUS_OK;
+    }
+    cJSON_free(text);
+    unlink(path);
+    return FAIL(STATUS_SYSTEM, "%s: cannot be written: make room", path);
+}
+
 static enum status safetensors_file_finish(struct weights *weights)
 {
     struct hugging *hugging = weights->state;
+    TRY(write_about(weights));
     FILE *file = hugging->file;
     hugging->file = NULL;
     return weights_name_part(file, weights);

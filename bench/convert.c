@@ -1,0 +1,320 @@
+/* convert: `ringzero convert` takes a model's weights from one kind of file to another, a parameter at a
+ * time: what is held is the largest of them.
+ *
+ *   checkpoint   a directory of `ringzero train`, of any split     shard/checkpoint_weights.h
+ *   safetensors  Hugging Face's                                    model/weights.h
+ *   llmc         llm.c's model.bin                                 model/weights.h
+ */
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bench/json_line.h"
+#include "bench/options.h"
+#include "bench/programs.h"
+#include "shard/checkpoint_weights.h"
+#include "verbs/clock.h"
+
+#define PROGRESS_NS 200000000
+#define IN_FOLDER   "model.safetensors" /* in Hugging Face's folders */
+
+static const struct kind {
+    const char *name, *ending;
+    const struct weights_format *format;
+} kinds[] = {
+    {"checkpoint", NULL, &weights_checkpoint},
+    {"safetensors", ".safetensors", &weights_safetensors},
+    {"llmc", ".bin", &weights_llmc},
+};
+#define KIND_COUNT      (sizeof kinds / sizeof *kinds)
+#define KIND_CHECKPOINT (&kinds[0])
+
+struct convert {
+    struct options common;
+    const char *in, *out;
+    char in_folder[PATH_MAX]; /* what `in` is replaced by, where it is a folder of Hugging Face's */
+    const struct kind *from, *to; /* NULL: not given, so by the path */
+    bool dtype_given;
+    enum dtype dtype;
+    int heads; /* 0: not given */
+
+    struct weights *source, *target;
+    struct params params;
+    double seconds;
+};
+
+/* ---- options ---- */
+
+enum { KEY_FROM = 0x200, KEY_TO, KEY_DTYPE, KEY_HEADS };
+
+static const struct argp_option convert_options[] = {
+    {"from", KEY_FROM, "KIND", 0,
+        "of IN: checkpoint, safetensors or llmc (a directory; *.safetensors; *.bin)", 0},
+    {"to", KEY_TO, "KIND", 0, "of OUT (*.safetensors; *.bin; any other name: checkpoint)", 0},
+    {"dtype", KEY_DTYPE, "TYPE", 0,
+        "of OUT's values: float32, bfloat16 or float16 (as IN's; checkpoints: float32)", 0},
+    {"heads", KEY_HEADS, "N", 0,
+        "of attention, where IN is safetensors that do not tell (a 64th of the columns)", 0},
+    {0}};
+
+static const struct kind *kind_named(const char *text, const char *option, const struct options *common)
+{
+    for (size_t i = 0; i < KIND_COUNT; i++)
+        if (strcmp(text, kinds[i].name) == 0) return &kinds[i];
+    options_refuse(common, "%s is \"%s\", expected checkpoint, safetensors or llmc", option, text);
+}
+
+static void take_path(const char *text, struct convert *convert)
+{
+    if (convert->in == NULL) convert->in = text;
+    else if (convert->out == NULL) convert->out = text;
+    else options_refuse(&convert->common, "found \"%s\", expected two paths only: IN OUT", text);
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+    struct convert *convert = state->input;
+    const struct options *common = &convert->common;
+    switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &convert->common; return 0;
+    case KEY_FROM: convert->from = kind_named(text, "--from", common); return 0;
+    case KEY_TO: convert->to = kind_named(text, "--to", common); return 0;
+    case KEY_DTYPE:
+        convert->dtype = options_training_dtype(text, "--dtype", common);
+        convert->dtype_given = true;
+        return 0;
+    case KEY_HEADS: convert->heads = options_count(text, "--heads", common); return 0;
+    case ARGP_KEY_ARG: take_path(text, convert); return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child children[] = {{&options_common, 0, "Common options:", 9}, {0}};
+static const struct argp argp = {.options = convert_options,
+    .parser = parse_option,
+    .args_doc = "IN OUT",
+    .children = children,
+    .help_filter = options_help_filter,
+    .doc =
+        "Takes a model's weights from one kind of file to another.\v"
+        "Kinds:\n"
+        "  checkpoint   a directory that `ringzero train --checkpoint` writes: its newest step-…, or\n"
+        "               one of them; of any number of ranks, stage, --tensor and --pipeline\n"
+        "  safetensors  one file with Hugging Face's names for GPT-2, with or without \"transformer.\";\n"
+        "               IN may be a folder with model.safetensors. OUT of that name gets a\n"
+        "               config.json beside it, where there is none, so that transformers loads the\n"
+        "               folder\n"
+        "  llmc         llm.c's model.bin, version 3 (float32) or 5 (bfloat16)\n\n"
+        "OUT must not be there yet, and appears when it is whole. A checkpoint that is written holds\n"
+        "weights alone: `ringzero train --resume OUT`, with the model that convert names, starts at\n"
+        "step 0 with a fresh optimizer, its own schedule and the begin of its data, at any number\n"
+        "of ranks, stage and split. Moments, step and place in the data of IN are left behind.\n\n"
+        "Examples:\n"
+        "  ringzero convert gpt2/model.safetensors gpt2-start\n"
+        "  ringzero train --model gpt2-124m --resume gpt2-start --data 'bible_*.bin' --checkpoint run\n"
+        "  ringzero convert run mine/model.safetensors --dtype bfloat16\n"};
+
+/* ---- which kinds ---- */
+
+static bool ends_in(const char *path, const char *ending)
+{
+    size_t length = strlen(path), of_ending = strlen(ending);
+    return length > of_ending && strcmp(path + length - of_ending, ending) == 0;
+}
+
+/* NULL: no ending that tells. */
+static const struct kind *kind_by_ending(const char *path)
+{
+    for (size_t i = 0; i < KIND_COUNT; i++)
+        if (kinds[i].ending != NULL && ends_in(path, kinds[i].ending)) return &kinds[i];
+    return NULL;
+}
+
+static void find_source(struct convert *convert)
+{
+    struct stat about;
+    if (convert->from != NULL) return;
+    bool directory = stat(convert->in, &about) == 0 && S_ISDIR(about.st_mode);
+    if (!directory) convert->from = kind_by_ending(convert->in);
+    snprintf(convert->in_folder, PATH_MAX, "%s/" IN_FOLDER, convert->in);
+    if (directory && access(convert->in_folder, F_OK) == 0) {
+        convert->in = convert->in_folder;
+        convert->from = kind_by_ending(convert->in);
+    } else if (directory) {
+        convert->from = KIND_CHECKPOINT;
+    }
+    if (convert->from == NULL)
+        options_refuse(&convert->common,
+            "%s: is no directory, and ends in neither .safetensors nor .bin: say what it is with --from",
+            convert->in);
+}
+
+static void find_target(struct convert *convert)
+{
+    if (convert->to == NULL) convert->to = kind_by_ending(convert->out);
+    if (convert->to == NULL) convert->to = KIND_CHECKPOINT;
+    if (convert->to != KIND_CHECKPOINT && access(convert->out, F_OK) == 0)
+        options_refuse(&convert->common,
+            "%s: is there already, expected a new name: take another, or move it away", convert->out);
+}
+
+/* IN's own, where OUT can have it. */
+static enum dtype target_dtype(const struct convert *convert)
+{
+    enum dtype source = convert->source->dtype;
+    bool narrow = source == DTYPE_BFLOAT16 || source == DTYPE_FLOAT16;
+    if (convert->dtype_given) return convert->dtype;
+    if (convert->to == KIND_CHECKPOINT || !narrow) return DTYPE_FLOAT32;
+    if (convert->to->format == &weights_llmc && source == DTYPE_FLOAT16) return DTYPE_FLOAT32;
+    return source;
+}
+
+/* ---- the work ---- */
+
+static void tell_progress(size_t done, int64_t *told_ns, const struct convert *convert)
+{
+    int64_t now = clock_ns();
+    if (!isatty(STDERR_FILENO) || now - *told_ns < PROGRESS_NS) return;
+    *told_ns = now;
+    fprintf(stderr, "\r%.0f of %.0f million parameters ", (double)done * 1e-6,
+        (double)convert->params.elements * 1e-6);
+}
+
+static enum status copy(float *values, const struct convert *convert)
+{
+    const struct params *params = &convert->params;
+    int64_t told_ns = clock_ns(), began_ns = told_ns;
+    size_t done = 0;
+    for (int i = 0; i < params->param_count; i++) {
+        const struct param *param = &params->param[i];
+        TRY(weights_read(values, param, convert->source));
+        TRY(weights_write(values, param, convert->target));
+        done += param->rows * param->cols;
+        tell_progress(done, &told_ns, convert);
+    }
+    if (isatty(STDERR_FILENO) && told_ns != began_ns) fprintf(stderr, "\r\033[K");
+    return weights_finish(convert->target);
+}
+
+static enum status copy_all(const struct convert *convert)
+{
+    size_t most = 0;
+    for (int i = 0; i < convert->params.param_count; i++) {
+        const struct param *param = &convert->params.param[i];
+        if (param->rows * param->cols > most) most = param->rows * param->cols;
+    }
+    float *values = malloc(most * sizeof *values);
+    if (values == NULL) return FAIL(STATUS_SYSTEM, "no memory for a parameter of %zu values", most);
+    enum status status = copy(values, convert);
+    free(values);
+    return status;
+}
+
+/* ---- what is said in the end ---- */
+
+/* The options of `ringzero train` that give this model. */
+static void model_options(char text[256], const struct model_config *config)
+{
+    struct model_config preset;
+    char hidden[32] = "", kv[32] = "";
+    const char *name;
+    for (size_t i = 0; (name = model_preset_name(i)) != NULL; i++) {
+        if (model_preset(&preset, name) != STATUS_OK) continue;
+        snprintf(text, 256, "--model %s", name);
+        if (memcmp(&preset, config, sizeof preset) == 0) return;
+    }
+    if (config->hidden != 0) snprintf(hidden, sizeof hidden, " --hidden %d", config->hidden);
+    if (config->kv_heads != 0) snprintf(kv, sizeof kv, " --kv-heads %d", config->kv_heads);
+    snprintf(text, 256, "--model %s --layers %d --heads %d%s --channels %d%s --vocab %d --positions %d",
+        config->architecture == ARCHITECTURE_LLAMA ? "llama-nano" : "nano", config->layers,
+        config->heads, kv, config->channels, hidden, config->vocab, config->max_t);
+}
+
+static void print_summary(const struct convert *convert)
+{
+    const struct weights *target = convert->target;
+    char shape[MODEL_SHAPE_BYTES], options[256];
+    double bytes = (double)convert->params.elements * (double)dtype_bytes(target->dtype);
+    model_shape(shape, &target->config);
+    printf("%s, %s: %zu parameters\n", architecture_name(target->config.architecture), shape,
+        convert->params.elements);
+    printf("%s (%s, %s) -> %s (%s, %s): %.1f MB of values in %.2f s\n", convert->in,
+        convert->from->name, dtype_name(convert->source->dtype), convert->out, convert->to->name,
+        dtype_name(target->dtype), bytes * 1e-6, convert->seconds);
+    if (convert->to != KIND_CHECKPOINT) return;
+    model_options(options, &target->config);
+    printf("train on with: ringzero train %s --resume %s --data …\n", options, convert->out);
+}
+
+static cJSON *describe(const struct convert *convert)
+{
+    const struct model_config *config = &convert->target->config;
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "from", convert->from->name);
+    cJSON_AddStringToObject(object, "in", convert->in);
+    cJSON_AddStringToObject(object, "to", convert->to->name);
+    cJSON_AddStringToObject(object, "out", convert->out);
+    cJSON_AddStringToObject(object, "architecture", architecture_name(config->architecture));
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {{"layers", config->layers}, {"heads", config->heads},
+        {"kv_heads", model_kv_heads(config)}, {"channels", config->channels},
+        {"hidden", (double)model_hidden(config)}, {"vocab", config->vocab},
+        {"max_t", config->max_t}, {"parameters", (double)convert->params.elements},
+        {"bytes", (double)(convert->params.elements * dtype_bytes(convert->target->dtype))},
+        {"seconds", convert->seconds}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        cJSON_AddNumberToObject(object, numbers[i].name, numbers[i].value);
+    cJSON_AddStringToObject(object, "dtype", dtype_name(convert->target->dtype));
+    return object;
+}
+
+static enum status write_json(const struct convert *convert)
+{
+    const char *path = convert->common.json;
+    if (path == NULL) return STATUS_OK;
+    FILE *file = fopen(path, "we");
+    if (file == NULL)
+        return FAIL(STATUS_SYSTEM, "--json %s cannot be written: %s", path, strerror(errno));
+    enum status status = json_line_write(file, describe(convert));
+    if (fclose(file) != 0 && status == STATUS_OK)
+        status = FAIL(STATUS_SYSTEM, "--json %s cannot be written: %s", path, strerror(errno));
+    return status;
+}
+
+static enum status run(struct convert *convert)
+{
+    int64_t began_ns = clock_ns();
+    TRY(weights_open(&convert->source, convert->in, convert->from->format, convert->heads));
+    TRY(params_make(&convert->params, &convert->source->config));
+    TRY(weights_create(&convert->target, convert->out, convert->to->format,
+        &convert->source->config, target_dtype(convert)));
+    TRY(copy_all(convert));
+    convert->seconds = (double)(clock_ns() - began_ns) * 1e-9;
+    print_summary(convert);
+    return write_json(convert);
+}
+
+int convert_main(int argc, char **argv)
+{
+    struct convert convert = {.common = options_default("ringzero convert")};
+    options_parse(&argp, argc, argv, &convert.common, &convert);
+    if (convert.out == NULL)
+        options_refuse(&convert.common, "found %s, expected two paths: IN OUT",
+            convert.in == NULL ? "none" : "one path");
+    find_source(&convert);
+    find_target(&convert);
+    signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error of write() */
+    enum status status = run(&convert);
+    if (status != STATUS_OK) fprintf(stderr, "ringzero convert: %s\n", status_text());
+    weights_close(convert.target);
+    weights_close(convert.source);
+    params_free(&convert.params);
+    return status == STATUS_OK ? 0 : status == STATUS_INVALID ? 2 : 1;
+}
