@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/harness/harness.h"
+#include "verbs/clock.h"
 #include "verbs/device_ops.h"
 
 struct step {
@@ -330,6 +331,32 @@ static void check_failure(struct device *device)
     stream_close(stream, device);
 }
 
+/* Between two events lies what the stream did between them, once both have passed; recorded again, they are new. */
+static void check_elapsed(struct device *device)
+{
+    struct stream *stream;
+    struct event *begin, *end;
+    int log[2], length = 0;
+    CHECK_OK(stream_open(&stream, device, "test"));
+    CHECK_OK(event_open_timed(&begin, device));
+    CHECK_OK(event_open_timed(&end, device));
+    for (int i = 0; i < 2; i++) {
+        struct step step = {log, &length, i, 2000, STATUS_OK};
+        int64_t ns = 0, before_ns = clock_ns();
+        CHECK_OK(event_record(begin, stream, device));
+        CHECK_OK(stream_call(stream, append, &step, sizeof step, device));
+        CHECK_OK(event_record(end, stream, device));
+        CHECK_OK(event_synchronize(end, device));
+        CHECK_OK(event_elapsed(&ns, begin, end, device));
+        CHECK(ns >= 0 && ns <= clock_ns() - before_ns);
+        CHECK_OK(event_elapsed(&ns, begin, begin, device));
+        CHECK(ns == 0);
+    }
+    stream_close(stream, device);
+    event_close(begin, device);
+    event_close(end, device);
+}
+
 /* Launches keep their place among calls, also those that launch in turn; a failing one is the stream's failure. */
 struct launcher {
     struct step step;
@@ -444,6 +471,11 @@ static enum status fake_mark_open(void **mark, struct device *device)
     (void)device;
     return event_open((struct event **)mark, beneath);
 }
+static enum status fake_mark_open_timed(void **mark, struct device *device)
+{
+    (void)device;
+    return event_open_timed((struct event **)mark, beneath);
+}
 static void fake_mark_close(void *mark, struct device *device) { (void)device, event_close(mark, beneath); }
 static enum status fake_mark_record(void *mark, void *native, struct device *device)
 {
@@ -464,6 +496,12 @@ static enum status fake_mark_passed(bool *passed, void *mark, struct device *dev
 {
     (void)device;
     return event_passed(passed, mark, beneath);
+}
+
+static enum status fake_mark_elapsed(int64_t *ns, void *from, void *to, struct device *device)
+{
+    (void)device;
+    return event_elapsed(ns, from, to, beneath);
 }
 
 struct relay {
@@ -505,13 +543,15 @@ static void check_native(void)
     static const struct device_ops ops = {.name = "fake", .kind = MEMORY_HOST, .thread_begin = fake_thread_begin,
         .native_open = fake_native_open, .native_close = fake_native_close, .native_synchronize = fake_native_synchronize,
         .mark_open = fake_mark_open, .mark_close = fake_mark_close, .mark_record = fake_mark_record,
-        .mark_wait = fake_mark_wait, .mark_synchronize = fake_mark_synchronize, .mark_passed = fake_mark_passed};
+        .mark_wait = fake_mark_wait, .mark_synchronize = fake_mark_synchronize, .mark_passed = fake_mark_passed,
+        .mark_open_timed = fake_mark_open_timed, .mark_elapsed = fake_mark_elapsed};
     struct device device = {.ops = &ops, .index = 3};
     CHECK_OK(device_open(&beneath, "host"));
     check_order(&device);
     check_failure(&device);
     check_launches(&device);
     check_events(&device);
+    check_elapsed(&device);
     check_native_order(&device);
     device_close(beneath);
 }
@@ -579,6 +619,7 @@ static void check_device(const char *name)
     check_failure(device);
     check_launches(device);
     check_events(device);
+    check_elapsed(device);
     device_close(device);
 }
 

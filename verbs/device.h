@@ -244,6 +244,8 @@ MUST_CHECK enum status stream_synchronize(struct stream *stream, struct device *
  * before it passes too: the failure is the stream's to report. event_close(): when the calls that
  * name it have run. threads: any, one at a time per event for record. */
 MUST_CHECK enum status event_open(struct event **event, struct device *device);
+/* The same, and it knows when it passed: a little dearer to record. */
+MUST_CHECK enum status event_open_timed(struct event **event, struct device *device);
 void event_close(struct event *event, struct device *device);
 MUST_CHECK enum status event_record(
     struct event *event, struct stream *stream, struct device *device);
@@ -251,6 +253,12 @@ MUST_CHECK enum status event_wait(
     struct event *event, struct stream *stream, struct device *device);
 MUST_CHECK enum status event_synchronize(struct event *event, struct device *device);
 MUST_CHECK enum status event_passed(bool *passed, struct event *event, struct device *device);
+
+/* *ns: from where the last record of `from` passed to where that of `to` did. Both are timed, have
+ * been recorded and have passed. On CUDA to within about half a µs; where a stream failed
+ * before, when its worker passed. errors: CUDA. */
+MUST_CHECK enum status event_elapsed(
+    int64_t *ns, struct event *from, struct event *to, struct device *device);
 
 /* Copies src to dst, any kind to any kind: dst.bytes ≥ src.bytes, and src.bytes are copied; they do
  * not overlap. With a stream it is queued there, and both must live and src stay unchanged until

@@ -225,6 +225,13 @@ static enum status cuda_mark_open(void **mark, struct device *device)
     return STATUS_OK;
 }
 
+static enum status cuda_mark_open_timed(void **mark, struct device *device)
+{
+    TRY_CUDA(cudaSetDevice(device->index));
+    TRY_CUDA(cudaEventCreateWithFlags((cudaEvent_t *)mark, cudaEventDefault));
+    return STATUS_OK;
+}
+
 static void cuda_mark_close(void *mark, struct device *device)
 {
     (void)device;
@@ -259,6 +266,15 @@ static enum status cuda_mark_passed(bool *passed, void *mark, struct device *dev
     *passed = error == cudaSuccess;
     if (error == cudaErrorNotReady) return STATUS_OK;
     return *passed ? STATUS_OK : cuda_fail(error, "cudaEventQuery", __FILE__, __LINE__);
+}
+
+static enum status cuda_mark_elapsed(int64_t *ns, void *from, void *to, struct device *device)
+{
+    float ms = 0.0f;
+    (void)device;
+    TRY_CUDA(cudaEventElapsedTime(&ms, (cudaEvent_t)from, (cudaEvent_t)to));
+    *ns = (int64_t)((double)ms * 1e6);
+    return STATUS_OK;
 }
 
 /* ---- memory that others reach ---- */
@@ -391,11 +407,13 @@ const struct device_ops device_cuda_ops = {
     .native_close = cuda_native_close,
     .native_synchronize = cuda_native_synchronize,
     .mark_open = cuda_mark_open,
+    .mark_open_timed = cuda_mark_open_timed,
     .mark_close = cuda_mark_close,
     .mark_record = cuda_mark_record,
     .mark_wait = cuda_mark_wait,
     .mark_synchronize = cuda_mark_synchronize,
     .mark_passed = cuda_mark_passed,
+    .mark_elapsed = cuda_mark_elapsed,
     .ipc_export = cuda_ipc_export,
     .ipc_import = cuda_ipc_import,
     .ipc_import_close = cuda_ipc_import_close,

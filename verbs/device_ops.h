@@ -43,12 +43,14 @@ struct device_ops {
     void (*native_close)(void *native, struct device *device);
     enum status (*native_synchronize)(void *native, struct device *device);
     enum status (*mark_open)(void **mark, struct device *device);
+    enum status (*mark_open_timed)(void **mark, struct device *device); /* for mark_elapsed */
     void (*mark_close)(void *mark, struct device *device);
     enum status (*mark_record)(void *mark, void *native, struct device *device);
     enum status (*mark_wait)(void *mark, void *native,
         struct device *device); /* the native stream waits, not the caller */
     enum status (*mark_synchronize)(void *mark, struct device *device);
     enum status (*mark_passed)(bool *passed, void *mark, struct device *device);
+    enum status (*mark_elapsed)(int64_t *ns, void *from, void *to, struct device *device);
 
     /* Memory that others reach (device_ipc.h). All or none; none on the host.
      * export: a handle of an allocation, from its base. import: the base of another process's,

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
+#include "verbs/clock.h"
 #include "verbs/device_internal.h"
 #include "verbs/device_ops.h"
 #include "verbs/log.h"
@@ -52,12 +53,14 @@ struct moment {
     bool reached;        /* by the worker */
     bool marked;         /* the mark is in the native stream */
     void *mark;          /* NULL on the host */
+    int64_t reached_ns;  /* of a timed event, on the host */
 };
 
 /* Its own lock, since any stream and any thread may wait for it. Taken after a stream's, never
  * before. */
 struct event {
     struct device *device;
+    bool timed;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct moment *last; /* NULL: never recorded */
@@ -241,6 +244,13 @@ enum status event_open(struct event **event, struct device *device)
     return STATUS_OK;
 }
 
+enum status event_open_timed(struct event **event, struct device *device)
+{
+    TRY(event_open(event, device));
+    (*event)->timed = true;
+    return STATUS_OK;
+}
+
 /* Needs the lock, or nobody else. */
 static void moment_drop(struct moment *moment, struct event *event)
 {
@@ -273,8 +283,9 @@ static enum status event_advance(struct event *event)
     else if ((moment = calloc(1, sizeof *moment)) == NULL)
         return FAIL(STATUS_SYSTEM, "no memory for an event");
     enum status status = STATUS_OK;
-    if (event->device->ops->mark_open != NULL && moment->mark == NULL)
-        status = event->device->ops->mark_open(&moment->mark, event->device);
+    const struct device_ops *ops = event->device->ops;
+    if (ops->mark_open != NULL && moment->mark == NULL)
+        status = (event->timed ? ops->mark_open_timed : ops->mark_open)(&moment->mark, event->device);
     moment->users = 1;
     moment->reached = moment->marked = false;
     if (status != STATUS_OK) {
@@ -302,6 +313,7 @@ static enum status record_run(void *arguments)
         status = event->device->ops->mark_record(
             call->moment->mark, call->stream->native, event->device);
     pthread_mutex_lock(&event->lock);
+    if (event->timed) call->moment->reached_ns = clock_ns();
     call->moment->reached = true;
     call->moment->marked = call->moment->mark != NULL && status == STATUS_OK;
     moment_drop(call->moment, event);
@@ -400,4 +412,28 @@ enum status event_passed(bool *passed, struct event *event, struct device *devic
         status = device->ops->mark_passed(passed, moment->mark, device);
     pthread_mutex_unlock(&event->lock);
     return status;
+}
+
+/* Where an event's last record passed; on the host when, too. */
+static void event_where(void **mark, int64_t *reached_ns, struct event *event)
+{
+    pthread_mutex_lock(&event->lock);
+    const struct moment *moment = event->last;
+    assert(event->timed && moment != NULL && moment->reached);
+    *mark = moment->marked ? moment->mark : NULL;
+    *reached_ns = moment->reached_ns;
+    pthread_mutex_unlock(&event->lock);
+}
+
+enum status event_elapsed(
+    int64_t *ns, struct event *from, struct event *to, struct device *device)
+{
+    void *from_mark, *to_mark;
+    int64_t from_ns, to_ns;
+    assert(from->device == device && to->device == device);
+    event_where(&from_mark, &from_ns, from);
+    event_where(&to_mark, &to_ns, to);
+    *ns = to_ns - from_ns;
+    if (from_mark == NULL || to_mark == NULL) return STATUS_OK; /* the host, or a stream that failed */
+    return device->ops->mark_elapsed(ns, from_mark, to_mark, device);
 }
