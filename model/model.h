@@ -24,6 +24,7 @@
 #include "model/params.h"
 #include "verbs/device.h"
 #include "verbs/dtype.h"
+#include "verbs/profile.h"
 
 struct model;
 
@@ -50,6 +51,9 @@ struct model_run {
      * stream_synchronize()'s to report. NULL on the host, where all is done on return. */
     struct stream *stream;
     int passes; /* forwards that may wait for their backward: model_pass. 0: 1 */
+    /* Operations are timed and counted there, by name, and uses of units; of `stream` where there is
+     * one: ops_profile.h. Outlives the model. NULL: nobody asks. */
+    struct profile *profile;
 };
 
 /* Bytes that model_open() holds, by memory tag, of this part of the model. With recompute, carried

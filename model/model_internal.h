@@ -7,6 +7,7 @@
 #include "model/block.h"
 #include "model/model.h"
 #include "model/ops.h"
+#include "model/ops_profile.h"
 #include "model/tensor_parallel.h"
 #include "model/unit.h"
 #include "model/uses.h"
@@ -22,6 +23,7 @@ struct model {
     struct model_run run;
     struct device *device;
     struct ops_context context;
+    struct ops_profile profile; /* with run.profile: the context's table */
     struct span activations, checkpoints, workspace;
     struct span turns; /* angles of rotary positions: block_workspace.turns; empty without */
 

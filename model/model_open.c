@@ -329,6 +329,11 @@ enum status model_open(struct model **model, const struct params *params,
     TRY_GOTO(check_table(device));
     made->context = context_of(run, device);
     assert(made->context.ops->queued == (run->stream != NULL));
+    if (run->profile != NULL) {
+        ops_profile_open(&made->profile, made->context.ops, params, run->profile);
+        made->context.ops = &made->profile.table;
+        made->context.profile = &made->profile;
+    }
     made->ids_of = calloc((size_t)model_passes(made), sizeof *made->ids_of);
     if (made->ids_of == NULL)
         TRY_GOTO(FAIL(STATUS_SYSTEM, "no memory for a model's record of %d passes", run->passes));

@@ -43,6 +43,7 @@ extern "C" {
 #endif
 
 struct model_ops;
+struct ops_profile;
 
 /* Where operations run. Opened once per model. */
 struct ops_context {
@@ -53,6 +54,7 @@ struct ops_context {
     void *
         scratch; /* scratch_bytes(), aligned as an allocation: for operations that are given none */
     void *inside; /* what open() made: handles of libraries */
+    struct ops_profile *profile; /* of ops_profile.h, whose table ops is then; NULL: nobody asks */
 };
 
 /* The largest that a context's operations are given. */
@@ -127,7 +129,8 @@ struct model_ops {
      * (out_cols), or NULL for none, += Σ over rows of d_out. d_out (rows, out_cols), in (rows,
      * in_cols), weight (out_cols, in_cols). gelu_in NULL, or (rows, in_cols) where in =
      * gelu(gelu_in): d_in is then the gradient of gelu_in, d_in = (d_out · weight) ∘
-     * gelu′(gelu_in). */
+     * gelu′(gelu_in). Either half may be left out: d_in NULL, with gelu_in NULL; or d_weight and
+     * d_bias NULL. */
     void (*linear_backward)(void *d_in, float *d_weight, float *d_bias, const void *d_out,
         const void *in, const void *gelu_in, const void *weight, size_t rows, size_t in_cols,
         size_t out_cols, const struct ops_context *context);

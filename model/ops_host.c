@@ -52,10 +52,12 @@ void linear_backward(float *d_in, float *d_weight, float *d_bias, const float *d
     const float *in, const float *weight, size_t rows, size_t in_cols, size_t out_cols)
 {
     int m = (int)rows, n = (int)out_cols, k = (int)in_cols;
-    cblas_sgemm(
-        CblasRowMajor, CblasTrans, CblasNoTrans, n, k, m, 1.0f, d_out, n, in, k, 1.0f, d_weight, k);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, k, n, 1.0f, d_out, n, weight, k, 0.0f,
-        d_in, k);
+    if (d_weight != NULL)
+        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, n, k, m, 1.0f, d_out, n, in, k, 1.0f,
+            d_weight, k);
+    if (d_in != NULL)
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, k, n, 1.0f, d_out, n, weight, k,
+            0.0f, d_in, k);
     if (d_bias != NULL) add_column_sums(d_bias, d_out, rows, out_cols);
 }
 

@@ -106,10 +106,12 @@ enum status linear_backward_cuda(void *d_in, float *d_weight, float *d_bias, flo
 {
     struct operand_cuda d = {d_out, out_cols, false}, d_transposed = {d_out, out_cols, true};
     struct operand_cuda x = {in, in_cols, false}, w = {weight, in_cols, false};
-    TRY(product_cuda(d_weight, DTYPE_FLOAT32, in_cols, 1.0f, d_transposed, x, dtype, out_cols,
-        in_cols, rows, blas, stream));
+    if (d_weight != NULL)
+        TRY(product_cuda(d_weight, DTYPE_FLOAT32, in_cols, 1.0f, d_transposed, x, dtype, out_cols,
+            in_cols, rows, blas, stream));
     if (d_bias != NULL)
         TRY(column_sums_cuda(d_bias, scratch, d_out, dtype, rows, out_cols, stream));
+    if (d_in == NULL) return STATUS_OK;
     struct epilogue_cuda epilogue = {
         EPILOGUE_GELU_BACKWARD, NULL, (void *)(uintptr_t)gelu_in, in_cols}; /* which is read */
     bool done = false;

@@ -3,12 +3,15 @@
 
 #include <assert.h>
 
+#include "model/ops_profile.h"
+
 enum status unit_enter(
     struct unit *unit, int number, enum unit_use use, size_t elements, const struct unit_room *room)
 {
     const struct ops_context *context = room->context;
     struct unit_view view = {0};
     *unit = (struct unit){.number = number, .use = use, .elements = elements};
+    ops_profile_enter(number, use, context->profile);
     TRY(room->hooks->enter(room->hooks->context, &view, number, use));
     if (use != UNIT_BACKWARD_GRAD) {
         assert(view.weights.ptr != NULL);
@@ -20,6 +23,7 @@ enum status unit_enter(
             unit->weights = room->weights;
         }
     }
+    ops_profile_weights(unit->weights, context->profile);
     if (use != UNIT_FORWARD) {
         assert(view.gradients.ptr != NULL);
         assert(view.gradients.bytes == elements * dtype_bytes(room->gradients_dtype));
@@ -46,5 +50,6 @@ enum status unit_leave(struct unit *unit, const struct unit_room *room)
     unit->weights = NULL;
     unit->gradients = NULL;
     if (hooks->leave != NULL) TRY(hooks->leave(hooks->context, unit->number, unit->use));
+    ops_profile_leave(context->profile);
     return STATUS_OK;
 }
