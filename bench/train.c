@@ -34,7 +34,10 @@ static enum status run_once(struct train_printer *printer, const struct train_co
     *printer = (struct train_printer){.options = options, .job = job, .history = printer->history};
     struct train_observer observer = train_printer_observer(printer);
     set_threads(options, job);
-    return train(config, &observer, job->comm, job->bootstrap, job->device);
+    if (config->profile) TRY(marks_measure(&printer->marks, config->dtype, job));
+    TRY(train(config, &observer, job->comm, job->bootstrap, job->device));
+    if (printer->status != STATUS_OK) status_set_text(printer->text);
+    return printer->status;
 }
 
 /* The step of the newest checkpoint that this run has written, by rank 0's look at it; 0: none.

@@ -41,6 +41,7 @@ enum key {
     KEY_PLOT,
     KEY_REPORT,
     KEY_MAIN_LOG,
+    KEY_PROFILE,
 };
 
 static uint64_t take_steps(
@@ -125,6 +126,7 @@ static error_t parse_files(int key, char *text, struct train_options *train)
     case KEY_PLOT: train->plot = text; return 0;
     case KEY_REPORT: train->report = text; return 0;
     case KEY_MAIN_LOG: train->main_log = text; return 0;
+    case KEY_PROFILE: config->profile = true; return 0;
     case KEY_SAMPLE:
         config->sample_tokens = (int)options_integer(text, "--sample", 0, 1000000, common);
         return 0;
@@ -195,6 +197,10 @@ static const struct argp_option options[] = {
     {"plot", KEY_PLOT, "FILE.svg", 0, "a picture of loss and throughput (gnuplot)", 7},
     {"report", KEY_REPORT, "FILE.html", 0, "a page about the run: curves, and the ledger", 7},
     {"main-log", KEY_MAIN_LOG, "FILE", 0, "a line per step as llm.c's main.log has them", 7},
+    {"profile", KEY_PROFILE, NULL, 0,
+        "at the end, where the time of the steps went: operations by time, FLOPs and bytes, waits, and "
+        "the ring, beside the machine's marks",
+        7},
     {"threads", KEY_THREADS, "N", 0, "of matrix products, per rank (cores / ranks)", 8},
     {0},
 };
@@ -217,7 +223,10 @@ static const struct argp argp = {
     "--json writes one object per step: step, loss, lr, norm, tokens_per_s, step_ms, wait_ms, "
     "skipped, loss_scale, val_loss where there was a validation, and, in bytes, of rank 0: "
     "held{tag{now, peak}}, sent{collective}, received{collective}, predicted_sent{collective} (each "
-    "step then waits for its last operation). A loss or norm that is not finite is null. The last "
+    "step then waits for its last operation). A loss or norm that is not finite is null. With --profile, before the ledger: "
+    "profile{steps, ms, model_flops, mark_gflops, mark_copy_gbps, rows, ring}, where a row is name, "
+    "calls, ms, share, flops, bytes of rank 0 in all these steps, and fastest_rank, fastest_ms, "
+    "slowest_rank, slowest_ms; its ms and those of validation and checkpoint apart, rows add up. The last "
     "object is ledger{name{measured, predicted}}, with steps, elements, paper_bytes, formula_bytes, "
     "ranks, differing_ranks, ok.\n\n"
     "With --on-death shrink a run that loses a rank resumes as --resume would, with fewer ranks: steps "

@@ -236,6 +236,20 @@ static void print_bubble(void *context, const struct train_bubble *bubble)
     else fputs("null}}\n", printer->job->json);
 }
 
+/* What an observer has met is the run's failure, once train() has returned. */
+static void note(enum status status, struct train_printer *printer)
+{
+    if (status == STATUS_OK || printer->status != STATUS_OK) return;
+    printer->status = status;
+    snprintf(printer->text, sizeof printer->text, "%s", status_text());
+}
+
+static void print_profile(void *context, const struct train_profile *profile)
+{
+    struct train_printer *printer = context;
+    note(train_print_profile(profile, printer), printer);
+}
+
 static void print_ledger(void *context, const struct ledger *ledger)
 {
     struct train_printer *printer = context;
@@ -253,6 +267,7 @@ struct train_observer train_printer_observer(struct train_printer *printer)
         .saved = print_saved,
         .sample = print_sample,
         .bubble = print_bubble,
+        .profile = print_profile,
         .ledger = print_ledger,
     };
 }

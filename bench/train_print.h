@@ -4,6 +4,7 @@
 #define BENCH_TRAIN_PRINT_H
 
 #include "bench/job.h"
+#include "bench/marks.h"
 #include "bench/train_history.h"
 #include "bench/train_options.h"
 
@@ -20,6 +21,9 @@ struct train_printer {
     double flops_per_token; /* of the model, forward and backward */
     double step_ms[TRAIN_TIMES]; /* of the newest steps, the first left out: it touches memory anew */
     uint64_t times;              /* put there, ever */
+    struct marks marks;          /* of a profile */
+    enum status status;          /* of what is told of all ranks: the first failure, and its text */
+    char text[STATUS_TEXT_BYTES];
 };
 
 /* What train() calls; the printer outlives it. */
@@ -28,5 +32,9 @@ struct train_observer train_printer_observer(struct train_printer *printer);
 /* train_ledger.c: the object of a step's ledger without its braces, and the ledger at the end. */
 void train_print_step_ledger(FILE *json, const struct ledger_step *step);
 void train_print_ledger(const struct ledger *ledger, FILE *json);
+
+/* train_profile.c: the table of all ranks. collective. errors: SYSTEM (memory), the bootstrap's. */
+MUST_CHECK enum status train_print_profile(
+    const struct train_profile *profile, const struct train_printer *printer);
 
 #endif

@@ -154,6 +154,8 @@ enum status activation_open(struct activation **out, const struct activation_con
     if (config->keep == ACTIVATION_OFFLOADED)
         TRY_GOTO(stream_open(&store->copy, config->device, "checkpoints"));
     TRY_GOTO(computing_open(&store->computing, config->compute, config->device));
+    store->computing.profile = config->profile;
+    store->computing.row = "wait for checkpoints";
     for (int i = 0; i < TURNS; i++) {
         TRY_GOTO(event_open(&store->copied[i], config->device));
         TRY_GOTO(event_open(&store->whole[i], config->device));
@@ -307,7 +309,9 @@ static enum status finish(int block, struct span x, struct activation *store)
     if (store->copy != NULL) TRY(computing_waits(store->copied[block % TURNS], &store->computing));
     if (config->nranks == 1) return STATUS_OK;
     int64_t begin_ns = clock_ns();
+    profile_begin(config->profile, "gather checkpoints", 0);
     enum status status = gather(block, x, store);
+    profile_end(config->profile, 0, (double)x.bytes);
     store->computing.wait_ns += (uint64_t)(clock_ns() - begin_ns);
     return status;
 }

@@ -58,6 +58,7 @@ struct activation_config {
                                computes: it gathers too, in act_load() */
     struct stream *compute; /* the model's; NULL where the caller's thread computes */
     struct device *device;
+    struct profile *profile; /* of what computes; NULL: nobody asks */
 };
 
 struct activation;

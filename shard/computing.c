@@ -16,17 +16,30 @@ void computing_close(struct computing *computing)
     computing->reached = NULL;
 }
 
-static enum status count_wait(enum status status, int64_t begin_ns, struct computing *computing)
+static int64_t begin_wait(struct computing *computing)
+{
+    profile_begin(computing->profile, computing->row, 0);
+    return clock_ns();
+}
+
+static void end_wait(int64_t begin_ns, struct computing *computing)
 {
     computing->wait_ns += (uint64_t)(clock_ns() - begin_ns);
-    return status;
+    profile_end(computing->profile, 0, 0);
 }
 
 enum status computing_waits(struct event *event, struct computing *computing)
 {
-    if (computing->stream != NULL) return event_wait(event, computing->stream, computing->device);
-    int64_t begin_ns = clock_ns();
-    return count_wait(event_synchronize(event, computing->device), begin_ns, computing);
+    if (computing->stream != NULL) {
+        profile_begin(computing->profile, computing->row, 0);
+        enum status queued = event_wait(event, computing->stream, computing->device);
+        profile_end(computing->profile, 0, 0);
+        return queued;
+    }
+    int64_t begin_ns = begin_wait(computing);
+    enum status status = event_synchronize(event, computing->device);
+    end_wait(begin_ns, computing);
+    return status;
 }
 
 enum status computing_goes_first(struct stream *stream, struct computing *computing)
@@ -38,6 +51,8 @@ enum status computing_goes_first(struct stream *stream, struct computing *comput
 
 enum status computing_synchronize(struct stream *stream, struct computing *computing)
 {
-    int64_t begin_ns = clock_ns();
-    return count_wait(stream_synchronize(stream, computing->device), begin_ns, computing);
+    int64_t begin_ns = begin_wait(computing);
+    enum status status = stream_synchronize(stream, computing->device);
+    end_wait(begin_ns, computing);
+    return status;
 }

@@ -12,12 +12,15 @@
 #include <stdint.h>
 
 #include "verbs/device.h"
+#include "verbs/profile.h"
 
 struct computing {
     struct stream *stream; /* NULL: the caller's thread computes */
     struct device *device;
     struct event *reached; /* what a stream waits for */
     uint64_t wait_ns;      /* the caller's thread was blocked: grows */
+    struct profile *profile; /* where waits are noted (NULL: nowhere), … */
+    const char *row;         /* … as what: the owner says, before them */
 };
 
 /* The stream stays its owner's, and outlives it. errors: SYSTEM. close accepts a zeroed object. */

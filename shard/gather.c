@@ -132,7 +132,9 @@ static enum status fetch(int *buffer, int unit, struct stage *stage)
         layout_padded(config->layout, unit) * dtype_bytes(config->dtype));
     struct span own = stage_unit(stage->weights, KEEP_SHARD, config->dtype, unit, stage);
     TRY(stage_ring_waits(stage)); /* for what was computed with the buffer before */
+    stage_ring_begin(STAGE_GATHER, unit, stage);
     TRY(bucket_gather(whole, own, unit, config->broadcast_gather, &bucket, stage->stream));
+    stage_ring_end(whole.bytes, stage);
     TRY(event_record(gather->pair.passed[*buffer], stage->stream, config->device));
     return config->overlap ? STATUS_OK : stage_synchronize(stage);
 }
@@ -160,7 +162,7 @@ enum status gather_enter(struct span *weights, int unit, enum unit_use use, stru
     TRY(fetch(&buffer, unit, stage));
     gather->cache.latest = buffer;
     if (config->overlap) TRY(fetch_next(unit, stage));
-    TRY(stage_compute_waits(gather->pair.passed[buffer], stage));
+    TRY(stage_compute_waits(gather->pair.passed[buffer], "wait for gathers", stage));
     *weights = span_part(gather->pair.buffer[buffer], 0,
         config->layout->unit[unit].elements * dtype_bytes(config->dtype));
     return STATUS_OK;

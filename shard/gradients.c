@@ -26,8 +26,12 @@ static struct span buffer_unit(int unit, const struct stage *stage)
 static enum status take_buffer(int unit, struct stage *stage)
 {
     assert(!stage->lent.lent);
-    TRY(stage_compute_waits(stage->lent.pair.passed[stage->lent.turn], stage));
-    TRY(span_fill(buffer_unit(unit, stage), 0, stage->computing.stream, stage->config.device));
+    struct span buffer = buffer_unit(unit, stage);
+    struct event *passed = stage->lent.pair.passed[stage->lent.turn];
+    TRY(stage_compute_waits(passed, "wait for reductions", stage));
+    profile_begin(stage->config.profile, "zero gradients", 0);
+    TRY(span_fill(buffer, 0, stage->computing.stream, stage->config.device));
+    profile_end(stage->config.profile, 0, (double)buffer.bytes);
     stage->lent.lent = true;
     return STATUS_OK;
 }
@@ -106,8 +110,10 @@ enum status gradients_all_reduce(int unit, struct stage *stage)
     struct span kept = stage_unit(stage->gradients, KEEP_ALL, bucket.dtype, unit, stage);
     struct span ready = stage->lent.lent ? buffer_unit(unit, stage) : kept;
     TRY(stage_ring_waits(stage));
+    stage_ring_begin(STAGE_REDUCE, unit, stage);
     TRY(bucket_all_reduce(ready, unit, &bucket, stage->stream));
     if (stage->lent.lent) TRY(add_buffer(kept, 0, stage));
+    stage_ring_end(ready.bytes, stage);
     return settle(stage);
 }
 
@@ -121,9 +127,11 @@ enum status gradients_reduce_scatter(int unit, struct stage *stage)
     size_t shard_bytes = bucket.layout->unit[unit].shard * dtype_bytes(bucket.dtype);
     size_t own = (size_t)bucket.rank * shard_bytes;
     TRY(stage_ring_waits(stage));
+    stage_ring_begin(STAGE_REDUCE, unit, stage);
     TRY(bucket_reduce_scatter(ready, unit, &bucket, stage->stream));
     if (keep == KEEP_ALL) kept = span_part(kept, own, shard_bytes);
     if (stage->lent.lent) TRY(add_buffer(kept, own, stage));
+    stage_ring_end(ready.bytes, stage);
     return settle(stage);
 }
 
@@ -147,8 +155,10 @@ enum status stage_join_ends(struct stage *stage)
         struct span kept = stage_unit(stage->gradients, keep, dtype, u, stage);
         size_t begin = kept.bytes > bytes ? (size_t)config->rank * bytes : 0;
         struct span reduced = span_part(kept, begin, bytes);
+        profile_begin(config->ring_profile, "join ends of rows #", u);
         TRY(ring_all_reduce(
             reduced, reduced, count, dtype, REDOP_SUM, config->ends, stage->stream));
+        stage_ring_end(reduced.bytes, stage);
     }
     return settle(stage);
 }
@@ -183,26 +193,29 @@ static void add_squares(int param, int unit, size_t begin, size_t count, const s
 }
 
 /* A unit whose tensors all count is summed as one; else each by itself. */
-void gradients_owned_squares(int unit, const struct stage *stage)
+size_t gradients_owned_squares(int unit, const struct stage *stage)
 {
     const struct params *params = stage->config.params;
     struct layout_range owned = layout_owned(stage->config.layout, unit, stage->config.rank);
     int first = 0, count = 0, counting = 0;
-    if (owned.count == 0) return;
+    if (owned.count == 0) return 0;
     while (params->param[first].unit != unit) first++;
     for (; first + count < params->param_count && params->param[first + count].unit == unit;
          count++)
         counting += params_stands_for(params, &params->param[first + count]);
     if (counting == count) {
         add_squares(first, unit, owned.begin, owned.count, stage);
-        return;
+        return owned.count;
     }
+    size_t summed = 0;
     for (int i = first; i < first + count; i++) {
         const struct param *param = &params->param[i];
         size_t begin = param->offset, end = begin + param->rows * param->cols;
         if (begin < owned.begin) begin = owned.begin;
         if (end > owned.begin + owned.count) end = owned.begin + owned.count;
-        if (params_stands_for(params, param) && begin < end)
-            add_squares(i, unit, begin, end - begin, stage);
+        if (!params_stands_for(params, param) || begin >= end) continue;
+        add_squares(i, unit, begin, end - begin, stage);
+        summed += end - begin;
     }
+    return summed;
 }

@@ -47,7 +47,7 @@ MUST_CHECK enum status gradients_reduce_scatter(int unit, struct stage *stage);
 void ends_predict_sent(uint64_t sent[COLLECTIVE_COUNT], const struct stage_config *config);
 
 /* Σ x² of what this rank owns of a unit's reduced gradient, of tensors that it stands for, added up in
- * stage->squares, which are zero before: once what is queued has been computed. */
-void gradients_owned_squares(int unit, const struct stage *stage);
+ * stage->squares, which are zero before: once what is queued has been computed. Returns their number. */
+size_t gradients_owned_squares(int unit, const struct stage *stage);
 
 #endif

@@ -90,8 +90,7 @@ static enum status run_backward(double *loss_sum, float scale, int index, struct
     return STATUS_OK;
 }
 
-/* What neighbours, and ranks that share tensors, still have to do, and what has failed of it. */
-static enum status settle_passes(struct trainer *trainer)
+enum status trainer_settle_passes(struct trainer *trainer)
 {
     TRY(activation_synchronize(trainer->activations));
     TRY(tensor_synchronize(trainer->tensor));
@@ -103,7 +102,10 @@ enum status trainer_run_passes(double *valid, struct trainer *trainer)
     struct stage *stage = trainer->stage;
     double *gathered = trainer->gathered, loss_sum = 0.0;
     float scale = 0.0f;
+    profile_begin(trainer->profile, "read data", 0);
     gathered[trainer->rank] = (double)read_batches(trainer);
+    profile_end(trainer->profile, 0, (double)(batch_tokens(trainer) * 2 * sizeof(int32_t)) *
+                                         trainer->config.accumulate);
     TRY(stage_gather(gathered, 1, trainer->comm, stage));
     TRY(stage_begin_step(stage));
     for (int i = 0, backwards = 0; i < pipeline_steps(&trainer->place); i++) {
@@ -112,13 +114,15 @@ enum status trainer_run_passes(double *valid, struct trainer *trainer)
             continue;
         }
         if (backwards++ == 0) {
+            profile_begin_whole(trainer->profile, "wait for scalars", 0);
             TRY(stage_synchronize(stage));
+            profile_end(trainer->profile, 0, 0);
             *valid = grid_sum_over_data(gathered, 1, &trainer->grid);
             scale = *valid > 0.0 ? (float)(trainer->scale.value / *valid) : 0.0f;
         }
         TRY(run_backward(&loss_sum, scale, i, trainer));
     }
-    TRY(settle_passes(trainer));
+    TRY(trainer_settle_passes(trainer));
     TRY(stage_join_ends(stage));
     gathered[trainer->rank] = loss_sum;
     return stage_gather(gathered, 1, trainer->comm, stage);

@@ -29,6 +29,8 @@ static enum status open_streams(struct pipeline_run *run)
     TRY(stream_open(&run->onward, device, "onward"));
     TRY(stream_open(&run->back, device, "back"));
     TRY(computing_open(&run->computing, run->config.compute, device));
+    run->computing.profile = run->config.profile;
+    run->computing.row = "wait for neighbours";
     TRY(event_open(&run->input_there, device));
     TRY(event_open(&run->output_sent, device));
     TRY(event_open(&run->gradient_there, device));

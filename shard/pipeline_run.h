@@ -36,6 +36,7 @@ struct pipeline_config {
     enum dtype dtype;       /* of activations: model_activation_dtype() */
     struct stream *compute; /* the model's; NULL where the caller's thread computes */
     struct device *device;
+    struct profile *profile; /* of what computes; NULL: nobody asks */
 };
 
 struct pipeline_run;

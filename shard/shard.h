@@ -25,6 +25,7 @@
 #include "ring/ring.h"
 #include "shard/activation.h"
 #include "shard/ledger.h"
+#include "verbs/profile.h"
 
 struct train_config {
     int stage;                /* 0 … 3: stage.h */
@@ -64,6 +65,9 @@ struct train_config {
     bool overlap;              /* reductions and gathers run beside computation */
     uint64_t memory_limit_bytes; /* that a rank may hold, of all tags together (device_limit()); 0: none */
     bool step_ledger;          /* reports have a ledger: each step then waits for its last operation */
+    bool profile;              /* the observer is told where the time of the steps goes */
+    uint64_t trace_first, trace_last; /* steps of which it is told what was done when, counted from
+                                         the first that this call does: 1 ≤ first ≤ last; 0: none */
 };
 
 /* No data; the model is nano. */
@@ -114,6 +118,31 @@ struct train_bubble {
                          whoever reduces with it; below 0 where it does not compute itself */
 };
 
+/* Where the time of the steps went, without the first where there are more: it opens edges and
+ * touches memory. Bits and bytes are those of a run that nobody looks at. */
+struct train_profile {
+    uint64_t steps;
+    const struct profile *compute; /* the rows of this rank: what computes, what it waited for, and
+                                      beside the steps "validation" and "checkpoint"; "step" is what
+                                      no other row has */
+    const struct profile *ring;    /* what its ring did meanwhile, unit by unit */
+    double model_flops;            /* of a step, of all ranks together: model_flops_per_token() */
+};
+
+/* Steps that are traced. */
+#define TRAIN_COMMS_MOST 7
+struct train_trace {
+    bool over;                     /* false: they begin now, and nothing is on its way */
+    uint64_t step;                 /* done before */
+    const struct profile *compute; /* once they are over: their spans, of this rank's … */
+    const struct profile *ring;    /* … computation and of its ring's stream */
+    /* The communicators that the steps use, and what for: the same of each number on all ranks. NULL
+     * where this rank has none, or has named it before. */
+    int comm_count;
+    struct ring_comm *comm[TRAIN_COMMS_MOST];
+    const char *comm_name[TRAIN_COMMS_MOST];
+};
+
 /* Called on every rank, in the order of the calls of train(). Every function may be NULL. */
 struct train_observer {
     void *context;
@@ -123,6 +152,8 @@ struct train_observer {
     /* prompt_count of the tokens were given, the rest is the model's. */
     void (*sample)(void *context, const int32_t *tokens, int count, int prompt_count, bool text);
     void (*bubble)(void *context, const struct train_bubble *bubble); /* of a pipeline only */
+    void (*profile)(void *context, const struct train_profile *profile); /* if config asks */
+    void (*trace)(void *context, const struct train_trace *trace);       /* the same */
     void (*ledger)(void *context, const struct ledger *ledger);
 };
 

@@ -170,6 +170,7 @@ static enum status open_adam(struct stage *stage)
     struct stream *compute = NULL;
     if (ops->queued) TRY(stream_open(&compute, device, "compute"));
     TRY(computing_open(&stage->computing, compute, device));
+    stage->computing.profile = stage->config.profile;
     TRY(memory_alloc(&stage->adam_scratch, ops->scratch_bytes, MEMORY_OPTIMIZER, device));
     stage->adam = (struct adam_context){ops, device, stage->computing.stream, stage->adam_scratch.ptr};
     if (ops->queued)
@@ -282,7 +283,11 @@ struct model_hooks stage_hooks(struct stage *stage)
 
 enum status stage_begin_step(struct stage *stage)
 {
-    return span_fill(stage->gradients, 0, stage->computing.stream, stage->config.device);
+    profile_begin(stage->config.profile, "zero gradients", 0);
+    enum status status =
+        span_fill(stage->gradients, 0, stage->computing.stream, stage->config.device);
+    profile_end(stage->config.profile, 0, (double)stage->gradients.bytes);
+    return status;
 }
 
 struct pipeline_place stage_place(const struct stage_config *config)
@@ -305,6 +310,7 @@ void stage_begin_backward(struct stage *stage, bool last)
 
 enum status stage_synchronize(struct stage *stage)
 {
+    stage->computing.row = "wait for reductions";
     return computing_synchronize(stage->stream, &stage->computing);
 }
 
@@ -314,8 +320,9 @@ enum status stage_settle(struct stage *stage)
     return stage_synchronize(stage);
 }
 
-enum status stage_compute_waits(struct event *event, struct stage *stage)
+enum status stage_compute_waits(struct event *event, const char *what, struct stage *stage)
 {
+    stage->computing.row = what;
     return computing_waits(event, &stage->computing);
 }
 
@@ -324,12 +331,36 @@ enum status stage_ring_waits(struct stage *stage)
     return computing_goes_first(stage->stream, &stage->computing);
 }
 
+void stage_ring_begin(enum stage_work work, int unit, struct stage *stage)
+{
+    static const char *const names[][4] = {
+        [STAGE_GATHER] = {"gather rows #", "gather positions", "gather block #", "gather final norm"},
+        [STAGE_REDUCE] = {"reduce rows #", "reduce positions", "reduce block #", "reduce final norm"},
+    };
+    const struct params *params = stage->config.params;
+    int kind = unit < params->embedding_units     ? 0
+               : unit == params->positions_unit   ? 1
+               : unit == params->final_norm_unit ? 3
+                                                  : 2;
+    int number = kind == 2 ? unit - params->first_block_unit : unit;
+    profile_begin(stage->config.ring_profile, names[work][kind], number);
+}
+
+void stage_ring_end(size_t bytes, struct stage *stage)
+{
+    profile_end(stage->config.ring_profile, 0, (double)bytes);
+}
+
 enum status stage_gather(double *all, size_t count, struct ring_comm *comm, struct stage *stage)
 {
     size_t bytes = count * sizeof *all; /* the ring carries bits: a double is two int32 */
     struct span recv = span_host(all, bytes * (size_t)ring_comm_nranks(comm));
     struct span send = span_part(recv, bytes * (size_t)ring_comm_rank(comm), bytes);
-    return ring_all_gather(recv, send, bytes / sizeof(int32_t), DTYPE_INT32, comm, stage->stream);
+    profile_begin(stage->config.ring_profile, "gather scalars", 0);
+    enum status status =
+        ring_all_gather(recv, send, bytes / sizeof(int32_t), DTYPE_INT32, comm, stage->stream);
+    stage_ring_end(recv.bytes, stage);
+    return status;
 }
 
 /* Σ of what ranks of the first shard groups own, in rank order: the other groups own the same. */
@@ -352,7 +383,10 @@ enum status stage_norm(double *norm, struct stage *stage)
         return FAIL(STATUS_SYSTEM, "no memory for the norm's %d partial sums", nranks);
     const double *squares = stage->squares.ptr;
     memset(stage->squares.ptr, 0, stage->squares.bytes);
-    for (int u = 0; u < config->layout->unit_count; u++) gradients_owned_squares(u, stage);
+    profile_begin(config->profile, "norm of gradient", 0);
+    size_t counted = 0;
+    for (int u = 0; u < config->layout->unit_count; u++) counted += gradients_owned_squares(u, stage);
+    profile_end(config->profile, 0, (double)(counted * dtype_bytes(config->gradient_dtype)));
     enum status status = STATUS_OK;
     if (stage->computing.stream != NULL) status = stream_synchronize(stage->computing.stream, config->device);
     for (int i = 0; i < config->params->param_count; i++) sums[rank] += squares[i];
@@ -380,14 +414,16 @@ enum status stage_all_gather_weights(int unit, struct stage *stage)
     size_t shard_bytes = config->layout->unit[unit].shard * dtype_bytes(config->dtype);
     struct span own = span_part(whole, (size_t)config->rank * shard_bytes, shard_bytes);
     TRY(stage_ring_waits(stage));
+    stage_ring_begin(STAGE_GATHER, unit, stage);
     TRY(bucket_gather(whole, own, unit, false, &bucket, stage->stream));
+    stage_ring_end(whole.bytes, stage);
     TRY(event_record(stage->published[unit], stage->stream, config->device));
     return config->overlap ? STATUS_OK : stage_synchronize(stage);
 }
 
 enum status stage_await_weights(int unit, struct stage *stage)
 {
-    return stage_compute_waits(stage->published[unit], stage);
+    return stage_compute_waits(stage->published[unit], "wait for gathers", stage);
 }
 
 /* ---- predictions ---- */

@@ -106,6 +106,8 @@ struct stage_config {
     bool broadcast_gather;       /* stage 3: a unit is gathered by its owners' broadcasts */
     bool offload_optimizer;      /* master weights and moments are in host memory, and AdamW there */
     uint64_t seed;
+    struct profile *profile;      /* of what computes; NULL: nobody asks */
+    struct profile *ring_profile; /* of the ring's stream; the same */
 };
 
 struct stage {
@@ -246,10 +248,16 @@ bool stage_has_master(const struct stage_config *config);
 struct bucket stage_bucket(const struct stage_config *config);
 
 /* What is computed from now on comes after the event. Where the caller's thread computes it waits, and
- * the time is counted. */
-MUST_CHECK enum status stage_compute_waits(struct event *event, struct stage *stage);
+ * the time is counted, in a profile as what is waited for. */
+MUST_CHECK enum status stage_compute_waits(
+    struct event *event, const char *what, struct stage *stage);
 /* What the ring does from now on comes after what has been computed so far. */
 MUST_CHECK enum status stage_ring_waits(struct stage *stage);
+
+/* What is queued on the ring's stream between the two is one span of its profile, of a unit. */
+enum stage_work { STAGE_GATHER, STAGE_REDUCE };
+void stage_ring_begin(enum stage_work work, int unit, struct stage *stage);
+void stage_ring_end(size_t bytes, struct stage *stage);
 
 /* The real elements of a unit's weights, kept whole. */
 struct span stage_whole_weights(int unit, const struct stage *stage);

@@ -26,6 +26,8 @@ enum status tensor_open(struct tensor_group **out, const struct tensor_config *c
     if (config->shared || config->compute != NULL)
         TRY_GOTO(stream_open(&tensor->ring, config->device, "tensor"));
     TRY_GOTO(computing_open(&tensor->computing, config->compute, config->device));
+    tensor->computing.profile = config->profile;
+    tensor->computing.row = "tensor sums";
     TRY_GOTO(event_open(&tensor->summed, config->device));
     *out = tensor;
     return STATUS_OK;
@@ -80,8 +82,10 @@ static enum status combine(
     assert(x.bytes == count * dtype_bytes(dtype));
     if (tensor->ring != NULL) return queue(x, count, dtype, redop, tensor);
     int64_t begin_ns = clock_ns();
+    profile_begin(tensor->config.profile, tensor->computing.row, 0);
     enum status status =
         ring_all_reduce(x, x, count, dtype, redop, tensor->config.grid->tensor_comm, NULL);
+    profile_end(tensor->config.profile, 0, (double)x.bytes);
     tensor->computing.wait_ns += (uint64_t)(clock_ns() - begin_ns);
     return status;
 }

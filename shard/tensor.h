@@ -22,6 +22,7 @@ struct tensor_config {
     bool shared;            /* others queue on the ring's stream too */
     struct stream *compute; /* the model's; NULL where the caller's thread computes */
     struct device *device;
+    struct profile *profile; /* of what computes; NULL: nobody asks */
 };
 
 struct tensor_group;

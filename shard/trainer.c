@@ -140,7 +140,9 @@ static void tell_start(const struct trainer *trainer)
 static enum status save(struct trainer *trainer)
 {
     char directory[CHECKPOINT_PATH_BYTES];
+    observe_begin_beside("checkpoint", trainer);
     TRY(checkpoint_save(directory, trainer));
+    observe_end_beside(trainer);
     if (trainer->observer->saved != NULL)
         trainer->observer->saved(trainer->observer->context, directory, trainer->step);
     return STATUS_OK;
@@ -156,12 +158,17 @@ static enum status run_steps(struct trainer *trainer)
     const struct train_config *config = &trainer->config;
     while (trainer->step < config->stop_at) {
         struct train_report report;
+        TRY(observe_begin_step(trainer));
         TRY(run_step(&report, trainer));
+        TRY(observe_end_step(trainer));
         bool is_end = trainer->step == config->steps, is_last = trainer->step == config->stop_at;
         report.validated = is_end || is_due(trainer->step, config->validate_every);
-        if (report.validated)
+        if (report.validated) {
+            observe_begin_beside("validation", trainer);
             TRY(trainer_validate(
                 &report.validation_loss, is_end ? 0 : config->validate_batches, trainer));
+            observe_end_beside(trainer);
+        }
         if (trainer->observer->step != NULL)
             trainer->observer->step(trainer->observer->context, &report);
         if (config->checkpoint_dir != NULL &&
@@ -191,7 +198,9 @@ static enum status tell_bubble(struct trainer *trainer)
 static enum status run(struct trainer *trainer)
 {
     tell_start(trainer);
+    TRY(observe_start(trainer));
     TRY(run_steps(trainer));
+    TRY(observe_tell(trainer));
     if (trainer->config.sample_tokens > 0) TRY(trainer_sample(trainer));
     if (trainer->place.stage_count > 1 && trainer->passes_ns > 0) TRY(tell_bubble(trainer));
     struct ledger ledger;

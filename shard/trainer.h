@@ -42,12 +42,29 @@ struct trainer {
     struct loss_scale scale;
     struct ledger_events events;
     struct ledger_traffic start; /* before the first event */
+    struct profile *profile, *ring_profile; /* NULL: nobody asks */
 };
 
 /* trainer_open.c: everything that a run needs, from config, comm, bootstrap and device; a checkpoint is
  * loaded if one is to be resumed. trainer_close() accepts what a failed open has left. collective. */
 MUST_CHECK enum status trainer_open(struct trainer *trainer);
 void trainer_close(struct trainer *trainer);
+
+/* observe.c: where the time goes, for who asks: profile and ring_profile. open comes before what is
+ * looked at, start when all of it is open, begin_step and end_step around every step, tell at the
+ * end. collective. */
+MUST_CHECK enum status observe_open(struct trainer *trainer);
+MUST_CHECK enum status observe_start(struct trainer *trainer);
+MUST_CHECK enum status observe_begin_step(struct trainer *trainer);
+MUST_CHECK enum status observe_end_step(struct trainer *trainer);
+MUST_CHECK enum status observe_tell(struct trainer *trainer);
+/* What is no step: one row of each profile, which does not look into it. */
+void observe_begin_beside(const char *name, struct trainer *trainer);
+void observe_end_beside(struct trainer *trainer);
+void observe_close(struct trainer *trainer);
+
+/* Waits for what neighbours, and ranks that share tensors, still have to do. */
+MUST_CHECK enum status trainer_settle_passes(struct trainer *trainer);
 
 /* passes.c: forwards and backwards of a step's micro-batches. *valid: targets of the global batch.
  * Once the stage's stream has passed, trainer->gathered holds every rank's sum of losses.

@@ -30,6 +30,8 @@ static struct stage_config stage_config_of(const struct trainer *trainer)
     struct stage_config stage =
         train_stage_config(&trainer->config, &trainer->params, &trainer->layout, &trainer->grid);
     stage.device = trainer->device;
+    stage.profile = trainer->profile;
+    stage.ring_profile = trainer->ring_profile;
     return stage;
 }
 
@@ -43,6 +45,7 @@ static enum status open_tensor(struct model_hooks *hooks, struct trainer *traine
         .shared = trainer->run.stream != NULL,
         .compute = trainer->run.stream,
         .device = trainer->device,
+        .profile = trainer->profile,
     };
     TRY(tensor_open(&trainer->tensor, &config));
     tensor_hooks(hooks, trainer->tensor);
@@ -55,6 +58,7 @@ static enum status open_activations(struct model_hooks *hooks, struct trainer *t
     trainer->carries = train_activation_config(
         &trainer->config, &trainer->params, &trainer->run, &trainer->grid, trainer->device);
     trainer->carries.ring = tensor_stream(trainer->tensor);
+    trainer->carries.profile = trainer->profile;
     if (!activation_is_carried(trainer->carries.keep)) return STATUS_OK;
     TRY(activation_open(&trainer->activations, &trainer->carries));
     hooks->activations = trainer->activations;
@@ -69,6 +73,7 @@ static enum status open_pipeline(struct trainer *trainer)
         train_pipeline_config(&trainer->run, &trainer->grid, trainer->device);
     const struct train_config *config = &trainer->config;
     pipeline.model = trainer->model;
+    pipeline.profile = trainer->profile;
     trainer->place = train_place(config, &trainer->grid);
     if (trainer->rank == 0 && config->accumulate < config->pipeline)
         LOG_WARN("train",
@@ -87,10 +92,12 @@ static enum status open_own(struct trainer *trainer)
     struct params_part part = grid_part(&trainer->grid);
     TRY(params_make_part(&trainer->params, &config->model, &part));
     TRY(layout_make(&trainer->layout, &trainer->params, config->shard_group));
+    TRY(observe_open(trainer));
     struct stage_config stage = stage_config_of(trainer);
     TRY(stage_open(&trainer->stage, &stage));
     trainer->run = train_gpt2_run(config, &trainer->grid);
     trainer->run.stream = trainer->stage->computing.stream;
+    trainer->run.profile = trainer->profile;
     struct model_hooks hooks = stage_hooks(trainer->stage);
     TRY(open_tensor(&hooks, trainer));
     TRY(open_activations(&hooks, trainer));
@@ -148,6 +155,7 @@ void trainer_close(struct trainer *trainer)
     activation_close(trainer->activations);
     tensor_close(trainer->tensor);
     stage_close(trainer->stage);
+    observe_close(trainer);
     grid_close(&trainer->grid);
     layout_free(&trainer->layout);
     params_free(&trainer->params);

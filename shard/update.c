@@ -68,12 +68,23 @@ static void step_range(const struct adam_range *range, size_t begin, int unit,
 
 /* ---- on the device ---- */
 
+/* What AdamW reads and writes of an element: its state in float32, the gradient, what is lent. */
+static double step_bytes(size_t count, const struct stage_config *config)
+{
+    size_t lent = config->dtype != DTYPE_FLOAT32 ? dtype_bytes(config->dtype) : 0;
+    size_t element = 6 * sizeof(float) + dtype_bytes(config->gradient_dtype) + lent;
+    return (double)count * (double)element;
+}
+
 static void update_on_device(int unit, const struct stage_step *step, const struct stage *stage)
 {
     struct layout_range kept = stage_kept_range(unit, stage);
     struct adam_range range = range_at(0, kept.count, unit, stage);
-    if (step != NULL) step_range(&range, kept.begin, unit, step, &stage->config, &stage->adam);
-    else if (range.lent != NULL)
+    if (step != NULL) {
+        profile_begin(stage->config.profile, "adam", 0);
+        step_range(&range, kept.begin, unit, step, &stage->config, &stage->adam);
+        profile_end(stage->config.profile, 0, step_bytes(kept.count, &stage->config));
+    } else if (range.lent != NULL)
         stage->adam.ops->narrow(
             range.lent, range.weights, range.lent_dtype, range.count, &stage->adam);
 }
@@ -143,9 +154,11 @@ static void work_on_piece(
     range.gradients = stage->pieces.gradients.buffer[turn].ptr;
     if (range.lent != NULL) range.lent = stage->pieces.lent.buffer[turn].ptr;
     size_t first = stage_kept_range(unit, stage).begin + begin;
+    profile_begin(stage->config.profile, "adam", 0);
     if (step != NULL) step_range(&range, first, unit, step, &stage->config, &host);
     else if (range.lent != NULL)
         host.ops->narrow(range.lent, range.weights, range.lent_dtype, range.count, &host);
+    profile_end(stage->config.profile, 0, step_bytes(range.count, &stage->config));
 }
 
 static enum status update_on_host(int unit, const struct stage_step *step, struct stage *stage)
@@ -158,8 +171,10 @@ static enum status update_on_host(int unit, const struct stage_step *step, struc
     for (size_t begin = 0; begin < count; begin += PIECE_ELEMENTS, turn = 1 - turn) {
         if (step != NULL && begin + PIECE_ELEMENTS < count)
             TRY(bring_gradients(begin + PIECE_ELEMENTS, unit, 1 - turn, stage));
+        profile_begin(stage->config.profile, "wait for pieces", 0);
         TRY(event_synchronize(pieces->gradients.passed[turn], device));
         TRY(event_synchronize(pieces->lent.passed[turn], device)); /* of the piece before the last */
+        profile_end(stage->config.profile, 0, 0);
         work_on_piece(begin, unit, turn, step, stage);
         TRY(carry_weights(begin, unit, turn, stage));
     }
