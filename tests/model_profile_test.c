@@ -132,6 +132,29 @@ static void check_calls(bool recompute, const struct model_config *config, const
     CHECK(calls("swiglu backward", profile) == (llama ? LAYERS : 0));
 }
 
+static double bytes(const char *name, const struct profile *profile)
+{
+    int count;
+    const struct profile_row *rows = profile_rows(&count, profile);
+    for (int i = 0; i < count; i++)
+        if (strcmp(rows[i].name, name) == 0) return rows[i].bytes;
+    return 0;
+}
+
+/* Of some operations of GPT-2: each tensor once, in float32. */
+static void check_bytes(const struct profile *profile)
+{
+    double c = 16, x = ROWS * c, qkv = 3 * c;
+    CHECK(bytes("qkv forward", profile) == LAYERS * 4 * (x + qkv * c + qkv + ROWS * qkv));
+    CHECK(bytes("qkv backward data", profile) == LAYERS * 4 * (x + qkv * c + ROWS * qkv));
+    CHECK(bytes("qkv backward weights", profile) ==
+          LAYERS * 4 * (x + ROWS * qkv + 2 * (qkv * c + qkv)));
+    CHECK(bytes("bias and residual", profile) == 2 * LAYERS * 4 * 3 * x);
+    CHECK(bytes("norm forward", profile) == (2 * LAYERS + 1) * 4 * (2 * x + 2 * c + 2 * ROWS));
+    CHECK(bytes("embedding forward", profile) == 4 * 2 * x);
+    CHECK(bytes("attention forward", profile) == LAYERS * 4 * (ROWS * qkv + x + ROWS * 4));
+}
+
 static void check_whole(const struct model_config *config)
 {
     for (int recompute = 0; recompute < 2; recompute++) {
@@ -145,6 +168,7 @@ static void check_whole(const struct model_config *config)
                   host.params.elements * sizeof *host.gradients) == 0);
         check_calls(recompute, config, &host.params, profile);
         check_groups(&host.params, profile);
+        if (!recompute && config->architecture == ARCHITECTURE_GPT2) check_bytes(profile);
         double expected = ROWS * (model_flops_per_token(&host.params, T) -
                                      6.0 * other_elements(&host.params));
         double c = config->channels, hidden = (double)model_hidden(config);
