@@ -52,7 +52,26 @@ struct kernel_block {
     uint32_t end; /* enum kernel_end; the first thread that gives up says it */
     int blamed;   /* edge */
     uint64_t found_tag, found_bytes;
+    struct kernel_moment moment; /* of the slice in hand, where somebody watches, */
+    uint64_t moments;            /* and how many slices there were before it */
 };
+
+/* Thread 0. */
+DEVICE_FUNCTION void watch(uint64_t &at, const struct kernel_run &run)
+{
+    if (run.moments != NULL) at = now_ns();
+}
+
+/* Thread 0, at the end of a slice. */
+DEVICE_FUNCTION void watch_end(const struct kernel_place &at, const struct kernel_run &run, struct kernel_block &block)
+{
+    if (run.moments == NULL) return;
+    block.moment.ended_ns = now_ns();
+    block.moment.slice = (uint32_t)(at.block + at.slice);
+    block.moment.step = (uint16_t)at.step;
+    if (block.moments < KERNEL_MOMENTS) run.moments[blockIdx.x * KERNEL_MOMENTS + block.moments] = block.moment;
+    block.moments++;
+}
 
 DEVICE_FUNCTION void give_up(struct kernel_block &block, uint32_t end, int edge, uint64_t tag, uint64_t bytes)
 {
@@ -68,16 +87,17 @@ struct kernel_patience {
     struct kernel_block &block;
     int edge;
     uint64_t deadline;
-    bool is_over;
+    bool is_over, waits; /* waits: it has looked in vain */
 
     __device__ kernel_patience(const struct kernel_run &of, struct kernel_block &by, int which)
-        : run(of), block(by), edge(which), deadline(0), is_over(false)
+        : run(of), block(by), edge(which), deadline(0), is_over(false), waits(false)
     {
     }
 
     /* Asked after each look that found nothing; the host's memory and the clock are far away. */
     __device__ __forceinline__ bool ended(uint32_t spins)
     {
+        waits = true;
         if (spins % 16 != 0) return false;
         bool aborted = ld_relaxed_sys(&run.control->abort) != 0, late = false;
         if (spins % 64 == 0) {
@@ -92,12 +112,14 @@ struct kernel_patience {
 };
 
 /* Thread 0: until the counter, last seen as `seen`, has come this far. */
-DEVICE_FUNCTION bool await(uint64_t &seen, const uint64_t *counter, uint64_t least, struct kernel_patience patience)
+DEVICE_FUNCTION bool await(
+    uint64_t &seen, const uint64_t *counter, uint64_t least, enum kernel_waited what, struct kernel_patience patience)
 {
     for (uint32_t spins = 1; (int64_t)(seen - least) < 0; spins++) {
         seen = ld_acquire_sys(counter); /* pairs with the release in finish(), fifo_post(), fifo_free() */
         if ((int64_t)(seen - least) < 0 && patience.ended(spins)) return false;
     }
+    if (patience.waits) patience.block.moment.waited |= what;
     return true;
 }
 
@@ -134,7 +156,7 @@ DEVICE_FUNCTION const void *arrived(const flag_line *&lines, uint32_t &flag, int
     const struct kernel_edge &edge = block.channel.edges[which];
     struct kernel_counter &counter = block.counters[which];
     if (by_lines(edge, run)) return lines = lines_of(flag, edge, counter);
-    if (!await(counter.seen, edge.tail, counter.step + 1, kernel_patience(run, block, which))) return NULL;
+    if (!await(counter.seen, edge.tail, counter.step + 1, KERNEL_WAITED_DATA, kernel_patience(run, block, which))) return NULL;
     uint64_t index = counter.step & (edge.slot_count - 1);
     const struct fifo_record *record = &edge.records[index];
     if (record->tag != block.channel.tag || record->bytes != block.received_bytes || record->address != 0) {
@@ -149,7 +171,8 @@ DEVICE_FUNCTION void *leaves(int which, const struct kernel_run &run, struct ker
 {
     const struct kernel_edge &edge = block.channel.edges[which];
     struct kernel_counter &counter = block.counters[which];
-    if (!await(counter.seen, edge.head, counter.step + 1 - edge.slot_count, kernel_patience(run, block, which))) return NULL;
+    uint64_t least = counter.step + 1 - edge.slot_count;
+    if (!await(counter.seen, edge.head, least, KERNEL_WAITED_ROOM, kernel_patience(run, block, which))) return NULL;
     if (by_lines(edge, run)) return block.lines.slot = lines_of(block.lines.slot_flag, edge, counter);
     return edge.slots + (counter.step & (edge.slot_count - 1)) * edge.slot_bytes;
 }
@@ -185,6 +208,7 @@ DEVICE_FUNCTION bool check_line(const flag_line *lines, uint32_t flag, int which
     struct kernel_patience patience(run, block, which);
     if (lines == NULL) return true;
     if (!line_take(tag, lines - 1, flag, patience)) return false;
+    if (patience.waits) block.moment.waited |= KERNEL_WAITED_DATA;
     if (tag != block.channel.tag) give_up(block, KERNEL_MISFIT, which, tag, block.received_bytes);
     return tag == block.channel.tag;
 }
@@ -202,6 +226,7 @@ DEVICE_FUNCTION bool work_on(const struct kernel_step &step, const struct kernel
         if (lines.slot != NULL) line_put(lines.slot - 1, block.channel.tag, lines.slot_flag);
         if (!check_line(lines.wire, lines.wire_flag, step.from, run, block)) return false;
         if (!check_line(lines.joined, lines.joined_flag, step.joins, run, block)) return false;
+        watch(block.moment.ready_ns, run);
     }
     struct kernel_patience patience(run, block, lines.wire != NULL ? step.from : step.joins);
     if (works) lines_run(block.work, lines, threadIdx.x, blockDim.x, patience);
@@ -251,6 +276,8 @@ DEVICE_FUNCTION bool begin(struct kernel_step *steps, const struct kernel_run &r
         block.end = ld_relaxed_sys(run.failed) == 0 ? KERNEL_OK : KERNEL_ABORTED;
         block.blamed = 0;
         block.found_tag = block.found_bytes = block.received_bytes = 0;
+        block.moments = 0;
+        watch(run.control->words[blockIdx.x].began_ns, run);
         for (uint32_t i = 0; i < block.channel.edge_count; i++) block.counters[i] = *block.channel.edges[i].counter;
     }
     __syncthreads();
@@ -266,11 +293,19 @@ DEVICE_FUNCTION bool slice_step(const struct kernel_place &at, const struct kern
     struct kernel_block &block)
 {
     bool goes_on = true;
-    if (threadIdx.x == 0) goes_on = prepare(at, step, run, block);
+    if (threadIdx.x == 0) {
+        block.moment.waited = 0;
+        watch(block.moment.began_ns, run);
+        goes_on = prepare(at, step, run, block);
+        watch(block.moment.ready_ns, run);
+    }
     if (__syncthreads_or(!goes_on)) return false;
     goes_on = work_on(step, run, block);
     if (__syncthreads_or(!goes_on)) return false;
-    if (threadIdx.x == 0) finish(step, run, block);
+    if (threadIdx.x == 0) {
+        finish(step, run, block);
+        watch_end(at, run, block);
+    }
     return true;
 }
 
@@ -292,7 +327,10 @@ DEVICE_FUNCTION void end_of(const struct kernel_run &run, const struct kernel_bl
         st_relaxed_sys(run.failed, 1);
         return;
     }
-    run.control->words[blockIdx.x].runs++; /* read by kernel_replayed() */
+    struct kernel_word &word = run.control->words[blockIdx.x];
+    word.runs++; /* read by kernel_host.c's runs_of() */
+    word.moments = block.moments;
+    watch(word.ended_ns, run);
     for (uint32_t i = 0; i < block.channel.edge_count; i++) {
         const struct kernel_edge &edge = block.channel.edges[i];
         *edge.counter = block.counters[i];

@@ -171,16 +171,16 @@ static enum status slice_arrived(const void **data, struct edge *edge, int posit
     return STATUS_OK;
 }
 
-/* What is done, for whoever watches. */
-static struct trace_event step_event(size_t bytes, const struct plan_step *step, const struct cursor *cursor)
+struct trace_event step_event(
+    size_t bytes, const struct plan_step *step, const struct place *at, const struct cursor *cursor)
 {
     const struct operation *operation = cursor->operation;
     const struct ring_comm *comm = operation->comm;
     return (struct trace_event){
         .bytes = bytes,
-        .slice = cursor->at.block + cursor->at.slice,
+        .slice = at->block + at->slice,
         .sequence = (uint32_t)operation->sequence,
-        .step = cursor->at.step,
+        .step = at->step,
         .chunk = step->chunk,
         .from = step->from >= 0 ? comm_rank_at(comm, cursor->channel, step->from) : -1,
         .to = step->to >= 0 ? comm_rank_at(comm, cursor->channel, step->to) : -1,
@@ -242,7 +242,7 @@ static enum status step_run(struct operation *operation, struct cursor *cursor, 
     struct step_end end = step_prepare(&slice, step, cursor);
     if (trace != NULL) {
         end.begin_ns = begin_ns;
-        end.event = step_event(slice.bytes, step, cursor);
+        end.event = step_event(slice.bytes, step, &cursor->at, cursor);
     }
     if (operation->on_device) return flight_begin(operation, cursor->channel, step->primitive, &slice, &end);
     enum reduce_kind kind = primitive_work(&slice.at, step->primitive, reduce_scales(&operation->reduction));

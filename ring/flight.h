@@ -72,6 +72,10 @@ void flights_abandon(struct operation *operation);
  * begins with that chunk; chunks of others are not in it at all. */
 void slice_operands(struct slice *slice, const struct plan_step *step, const struct place *place, const struct cursor *cursor);
 
+/* What is done with a slice of so many bytes, for whoever watches; without times: execute_host.c's. */
+struct trace_event step_event(
+    size_t bytes, const struct plan_step *step, const struct place *at, const struct cursor *cursor);
+
 /* Frees and posts: execute_host.c's. */
 void step_finish(struct operation *operation, int channel, const struct step_end *end);
 

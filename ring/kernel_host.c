@@ -10,6 +10,7 @@
 #include "ring/comm.h"
 #include "ring/flight.h"
 #include "ring/kernel_edges.h"
+#include "ring/kernel_trace.h"
 #include "verbs/clock.h"
 #include "verbs/device_ops.h"
 #include "verbs/log.h"
@@ -33,6 +34,7 @@ struct kernel_state {
     uint64_t sent_bytes, received_bytes, border_bytes;
     struct kernel_captured *captured; /* newest first, under the communicator's lock */
     struct kernel_edges edges;
+    struct kernel_trace trace;
 };
 
 /* Of any plan on a ring, in two levels too. */
@@ -70,6 +72,7 @@ enum status kernel_prepare(struct ring_comm *comm)
     if (comm->kernel == NULL) return FAIL(STATUS_SYSTEM, "no memory for a kernel's plan");
     TRY(comm->device->ops->mark_open(&comm->kernel->mark, comm->device));
     TRY(kernel_edges_open(&comm->kernel->edges, comm->device));
+    TRY(kernel_trace_open(&comm->kernel->trace, comm->config.channels, comm->device));
     return memory_alloc_kind(
         &comm->kernel->control, control_bytes(comm), MEMORY_HOST_PINNED, MEMORY_COMMUNICATION, comm->device);
 }
@@ -132,7 +135,9 @@ static void lay_out_channel(
     channel->edge_count = kernel_edges_describe(channel->edges, &state->edges, cursor->channel);
 }
 
-static enum status launch_with(struct kernel_control *control, void *native, struct operation *operation)
+/* moments NULL: nobody watches. */
+static enum status launch_with(
+    struct kernel_control *control, struct kernel_moment *moments, void *native, struct operation *operation)
 {
     struct ring_comm *comm = operation->comm;
     const struct kernel_ops *ops = device_table(comm->device, PLUGIN_RING);
@@ -145,6 +150,7 @@ static enum status launch_with(struct kernel_control *control, void *native, str
         .control = control,
         .failed = kernel_edges_failed(&state->edges),
         .reduction = operation->reduction,
+        .moments = moments,
         .timeout_ns = (uint64_t)clock_ms_to_ns(2 * comm->config.timeout_ms), /* the host's own comes first, and says more */
         .channels = operation->cursor_count,
         .by_lines = operation->by_lines,
@@ -157,7 +163,7 @@ static enum status launch(struct operation *operation)
 {
     struct ring_comm *comm = operation->comm;
     void *native = flights_native(comm);
-    TRY(launch_with(control_of(comm), native, operation));
+    TRY(launch_with(control_of(comm), kernel_trace_begin(&comm->kernel->trace, operation), native, operation));
     TRY(comm->device->ops->mark_record(comm->kernel->mark, native, comm->device));
     operation->kernel = KERNEL_RUNS;
     return STATUS_OK;
@@ -179,7 +185,7 @@ static enum status capture(struct operation *operation)
     captured->channels = operation->cursor_count;
     struct span control = {0};
     TRY(memory_alloc_kind(&control, control_bytes(comm), MEMORY_HOST_PINNED, MEMORY_COMMUNICATION, comm->device));
-    enum status status = launch_with(control.ptr, operation->captured, operation);
+    enum status status = launch_with(control.ptr, NULL, operation->captured, operation);
     captured->sent_bytes = state->sent_bytes;
     captured->received_bytes = state->received_bytes;
     captured->border_bytes = state->border_bytes;
@@ -249,6 +255,7 @@ static int first_word(const struct operation *operation)
 static void settle(struct operation *operation)
 {
     const struct kernel_state *state = operation->comm->kernel;
+    kernel_trace_end(&state->trace, control_of(operation->comm), operation);
     operation->kernel = KERNEL_DONE;
     operation->sent_bytes += state->sent_bytes;
     operation->received_bytes += state->received_bytes;
@@ -421,6 +428,7 @@ void kernel_forget(struct ring_comm *comm)
     if (comm->kernel == NULL) return;
     forget_captured(comm);
     kernel_edges_close(&comm->kernel->edges);
+    kernel_trace_close(&comm->kernel->trace, comm->device);
     memory_free(&comm->kernel->control, MEMORY_COMMUNICATION, comm->device);
     if (comm->kernel->mark != NULL) comm->device->ops->mark_close(comm->kernel->mark, comm->device);
     free(comm->kernel);

@@ -13,6 +13,8 @@
  * graph and launched many times without it; its control block is its own then. One that fails says so there, and every later one of the
  * communicator ends at once.
  *
+ * Where somebody watches (trace.h), the kernel leaves three times of each slice in pinned memory, for kernel_trace.h.
+ *
  * Invariant I5: every spin of the kernel looks at `abort`, which the host sets, and at a clock; it ends with a word of what it waited for.
  */
 #ifndef RING_KERNEL_RUN_H
@@ -75,7 +77,18 @@ struct kernel_word {
     int32_t edge; /* it waited for, or that brought what did not fit */
     uint64_t tag, bytes, expected_bytes;
     uint64_t runs; /* that came to their end: of a captured kernel several */
+    uint64_t began_ns, ended_ns; /* of a kernel that is watched, on the GPU's clock, */
+    uint64_t moments;            /* and how many slices it had: beyond KERNEL_MOMENTS nothing was kept of them */
 };
+
+/* One slice, on the GPU's clock. */
+enum kernel_waited { KERNEL_WAITED_DATA = 1, KERNEL_WAITED_ROOM = 2 };
+struct kernel_moment {
+    uint64_t began_ns, ready_ns, ended_ns; /* it began to look for data and room; had them; had posted and freed */
+    uint32_t slice;                        /* of the chunk */
+    uint16_t step, waited;                 /* waited: bits of enum kernel_waited */
+};
+#define KERNEL_MOMENTS 2048 /* of a channel: 64 KiB */
 
 /* In pinned host memory: written by the host before the launch, but for abort, and by the kernel the words. */
 struct kernel_control {
@@ -97,6 +110,7 @@ struct kernel_run {
     struct kernel_control *control;
     uint32_t *failed; /* in CUDA memory: some kernel of this communicator has not come to its end */
     struct reduction reduction;
+    struct kernel_moment *moments; /* pinned, KERNEL_MOMENTS for each channel; NULL: nobody watches */
     uint64_t timeout_ns;
     int channels;
     bool by_lines; /* over edges that have them; every chunk is one slice then */

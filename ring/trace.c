@@ -125,6 +125,17 @@ void trace_step(struct trace *trace, int channel, int64_t begin_ns, const struct
     add(trace, &step);
 }
 
+void trace_put(struct trace *trace, const struct trace_event *event)
+{
+    assert(event->channel < RING_MAX_CHANNELS);
+    add(trace, event);
+}
+
+void trace_lose(struct trace *trace, uint64_t count)
+{
+    trace->dropped += count;
+}
+
 /* ---- one clock ---- */
 
 /* Which boot of which machine this is, and which time namespace: those who share both share a clock. Empty where

@@ -12,6 +12,9 @@
  * is one), a recv for each met, and for what is done with them, a unit at a time, sums (recv_reduce_copy) and copies,
  * which name no peer; its step is 0 for inputs, 1 for results. A wait for room may be one for others to read.
  *
+ * In a kernel (kernel_run.h) a step's times are the GPU's, told on this clock as kernel_trace.h says; of each channel the first
+ * KERNEL_MOMENTS slices of an operation are kept, later ones are counted as dropped. Kernels of graphs are not traced.
+ *
  * Without a trace a step costs one predictable branch; with one, two readings of the clock. When the buffer is
  * full, later events are counted and dropped. Operations of one communicator run one after another, so nobody
  * else writes meanwhile.
@@ -89,6 +92,10 @@ void trace_wait_end(struct trace *trace, int channel);
 /* A step is done: ends the channel's wait, if it waited, at begin_ns, and adds the step. The event's times,
  * kind and channel are set here; the rest is the caller's. */
 void trace_step(struct trace *trace, int channel, int64_t begin_ns, const struct trace_event *event);
+
+/* An event that is complete, its times and kind too; events that nobody has kept. */
+void trace_put(struct trace *trace, const struct trace_event *event);
+void trace_lose(struct trace *trace, uint64_t count);
 
 /* ---- all ranks ---- */
 
