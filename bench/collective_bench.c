@@ -237,7 +237,10 @@ static enum status allocate_buffers(struct bench *bench)
     TRY(allocate(&buffers->a, bench));
     TRY(allocate(&buffers->b, bench));
     TRY(allocate_host(&buffers->host_a, buffers->a, bench));
-    return allocate_host(&buffers->host_b, buffers->b, bench);
+    TRY(allocate_host(&buffers->host_b, buffers->b, bench));
+    /* The communicator is new, or has told the other ranks of these buffers. */
+    bench->predicted = call_sent_bytes(bench->options->collective, bench->options->algorithm, bench->job);
+    return STATUS_OK;
 }
 
 /* Accepts half of them, and none. */
@@ -271,7 +274,6 @@ static enum status go_on(enum status status, struct bench *bench)
         TRY(job_shrink(status, job));
         TRY(allocate_buffers(bench));
         set_up_reductions(bench);
-        bench->predicted = (struct call_bytes){0, 0}; /* the communicator's counters begin anew, too */
         done = job->rank == 0 ? bench->rows_done : 0;
         status = job_sum(&done, job);
     } while (status != STATUS_OK); /* another was lost */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ring/exchange_plan.h"
+#include "ring/reach.h"
 #include "ring/window.h"
 #include "ring/request.h"
 
@@ -160,7 +161,8 @@ enum status ring_alloc(struct span *span, size_t bytes, enum memory_tag tag, str
 {
     __atomic_store_n(&comm->has_memory, true, __ATOMIC_RELAXED);
     *span = (struct span){0};
-    if (comm->book == NULL || device_kind(comm->device) == MEMORY_CUDA) return memory_alloc(span, bytes, tag, comm->device);
+    if (device_kind(comm->device) == MEMORY_CUDA) return reach_alloc(span, bytes, tag, comm);
+    if (comm->book == NULL) return memory_alloc(span, bytes, tag, comm->device);
     TRY(memory_reserve(comm->device, tag, bytes));
     void *region = region_alloc(bytes, comm->book);
     if (region == NULL) {
@@ -173,6 +175,7 @@ enum status ring_alloc(struct span *span, size_t bytes, enum memory_tag tag, str
 
 void ring_free(struct span *span, enum memory_tag tag, struct ring_comm *comm)
 {
+    if (reach_free(span, comm)) return;
     if (span->ptr == NULL || comm->book == NULL || !region_free(span->ptr, comm->book)) {
         memory_free(span, tag, comm->device);
         return;

@@ -15,6 +15,7 @@
 #include "ring/flight.h"
 #include "ring/kernel_host.h"
 #include "ring/kernel_run.h"
+#include "ring/reach.h"
 #include "ring/threshold.h"
 #include "ring/tunables.h"
 #include "ring/window.h"
@@ -152,6 +153,11 @@ const struct transport *comm_detour(const struct ring_comm *comm)
             if (transport != &transport_cuda_ipc) return transport;
         }
     return NULL;
+}
+
+bool comm_reads_memory(int a, int b, const struct ring_comm *comm)
+{
+    return device_transport_between(a, b, comm) == &transport_cuda_ipc;
 }
 
 static const struct transport *edge_transport(int channel, int peer, const struct ring_comm *comm)
@@ -320,7 +326,9 @@ static void wait_for_all(struct ring_comm *comm)
 void ring_comm_close(struct ring_comm *comm)
 {
     if (comm == NULL) return;
+    reach_let_go(comm);
     wait_for_all(comm);
+    reach_close(comm);
     exchange_forget(comm);
     kernel_forget(comm);
     flights_close(comm);

@@ -45,6 +45,7 @@ struct ring_comm {
     bool kernels;                      /* collectives on CUDA memory run in kernels, where edges allow it: alike on all ranks */
     struct flights *flights;           /* what its device works on; NULL until the first operation on CUDA memory */
     struct kernel_state *kernel;       /* likewise, its kernels'; by and for kernel_host.c */
+    struct reach *reach;               /* its CUDA memory that others read; NULL: none */
     struct progress *progress;
     struct trace *trace; /* NULL: nobody watches */
     bool opened;
@@ -119,6 +120,9 @@ MUST_CHECK enum status comm_edge(
 /* A transport between two of its ranks, for CUDA memory, that needs the host meanwhile; NULL: all edges are cuda_ipc's. Alike on all
  * ranks. */
 const struct transport *comm_detour(const struct ring_comm *comm);
+
+/* Whether two ranks read each other's CUDA memory where it is, as far as their places tell. Alike on all ranks. */
+bool comm_reads_memory(int a, int b, const struct ring_comm *comm);
 
 /* Remembers status_text() as the communicator's failure, if it is the first, and tells every rank. threads: any. */
 void comm_fail(struct ring_comm *comm);

@@ -49,6 +49,9 @@ struct kernel_block {
     struct reduce_work work; /* of the slice in hand */
     struct line_operands lines;
     uint64_t received_bytes, sent_bytes;
+    uint64_t reference; /* of what is sent; 0: it is in the slot */
+    uint32_t borrowed;  /* bit of each edge whose data in hand are in the peer's memory */
+    uint32_t lent;      /* bit of each edge by which something went by reference */
     uint32_t end; /* enum kernel_end; the first thread that gives up says it */
     int blamed;   /* edge */
     uint64_t found_tag, found_bytes;
@@ -163,6 +166,12 @@ DEVICE_FUNCTION const void *arrived(const flag_line *&lines, uint32_t &flag, int
         give_up(block, KERNEL_MISFIT, which, record->tag, record->bytes);
         return NULL;
     }
+    if (record->reference != 0) {
+        const void *data = reach_data(record->reference, block.received_bytes, edge.regions);
+        if (data == NULL) give_up(block, KERNEL_MISFIT, which, record->tag, record->bytes); /* never run here: its peer is broken */
+        block.borrowed |= 1u << which;
+        return data;
+    }
     return edge.slots + index * edge.slot_bytes;
 }
 
@@ -191,10 +200,13 @@ DEVICE_FUNCTION bool prepare(const struct kernel_place &at, const struct kernel_
     block.received_bytes = slice.count * step.wire_bytes;
     block.sent_bytes = slice.count * step.slot_bytes;
     block.lines = line_operands();
+    block.borrowed = 0;
     struct line_operands &lines = block.lines;
     if (step.from >= 0 && (slice.wire = arrived(lines.wire, lines.wire_flag, step.from, run, block)) == NULL) return false;
     if (step.joins >= 0 && (slice.joined = arrived(lines.joined, lines.joined_flag, step.joins, run, block)) == NULL) return false;
     if (step.to >= 0 && (slice.slot = leaves(step.to, run, block)) == NULL) return false;
+    block.reference = step.reference == 0 ? 0 : step.reference + skip * block.work.element_bytes;
+    if (block.reference != 0) slice.slot = NULL;
     block.work.kind = primitive_work(&slice, (enum primitive)step.primitive, block.work.scales);
     block.work.slice = slice;
     return true;
@@ -233,6 +245,17 @@ DEVICE_FUNCTION bool work_on(const struct kernel_step &step, const struct kernel
     return !patience.is_over;
 }
 
+/* Thread 0: whether what an edge lent was still there when all had read it. */
+DEVICE_FUNCTION void check_lent(int which, struct kernel_block &block)
+{
+    const struct kernel_edge &edge = block.channel.edges[which];
+    const struct fifo_record *record = &edge.records[block.counters[which].step & (edge.slot_count - 1)];
+    if ((block.borrowed >> which & 1) == 0) return;
+    __threadfence_system(); /* what was read, before the tag: pairs with take_back(), fifo_take_back() */
+    uint64_t tag = ld_acquire_sys(&record->tag);
+    if (tag != block.channel.tag) give_up(block, KERNEL_ABORTED, which, tag, 0); /* never run here: the peer gives up just now */
+}
+
 /* Thread 0. What came by lines is in registers, or further, before the barrier: nothing is left to be released with head. */
 DEVICE_FUNCTION void release_one(int which, const struct kernel_run &run, struct kernel_block &block)
 {
@@ -250,6 +273,8 @@ DEVICE_FUNCTION void release_one(int which, const struct kernel_run &run, struct
 /* Thread 0. Behind lines tail follows at last, for who expects no lines: end_of(). */
 DEVICE_FUNCTION void finish(const struct kernel_step &step, const struct kernel_run &run, struct kernel_block &block)
 {
+    if (step.from >= 0) check_lent(step.from, block);
+    if (step.joins >= 0) check_lent(step.joins, block);
     if (step.from >= 0) release_one(step.from, run, block);
     if (step.joins >= 0) release_one(step.joins, run, block);
     if (step.to < 0) return;
@@ -260,6 +285,8 @@ DEVICE_FUNCTION void finish(const struct kernel_step &step, const struct kernel_
     record->bytes = block.sent_bytes;
     record->tag = block.channel.tag;
     record->address = 0;
+    record->reference = block.reference;
+    if (block.reference != 0) block.lent |= 1u << step.to;
     if (by_lines(edge, run)) counter.lines++;
     else st_release_sys(edge.tail, counter.step); /* pairs with fifo_ready(), await() */
 }
@@ -277,6 +304,7 @@ DEVICE_FUNCTION bool begin(struct kernel_step *steps, const struct kernel_run &r
         block.blamed = 0;
         block.found_tag = block.found_bytes = block.received_bytes = 0;
         block.moments = 0;
+        block.lent = 0;
         watch(run.control->words[blockIdx.x].began_ns, run);
         for (uint32_t i = 0; i < block.channel.edge_count; i++) block.counters[i] = *block.channel.edges[i].counter;
     }
@@ -296,7 +324,7 @@ DEVICE_FUNCTION bool slice_step(const struct kernel_place &at, const struct kern
     if (threadIdx.x == 0) {
         block.moment.waited = 0;
         watch(block.moment.began_ns, run);
-        goes_on = prepare(at, step, run, block);
+        goes_on = block.end == KERNEL_OK && prepare(at, step, run, block);
         watch(block.moment.ready_ns, run);
     }
     if (__syncthreads_or(!goes_on)) return false;
@@ -319,10 +347,34 @@ DEVICE_FUNCTION void walk(const struct kernel_step *steps, const struct kernel_r
                 if (!slice_step(at, steps[at.step], run, block)) return;
 }
 
+/* Thread 0, of a kernel that does not come to its end: the caller's memory is the caller's again. */
+DEVICE_FUNCTION void take_back(const struct kernel_block &block)
+{
+    for (uint32_t i = 0; i < block.channel.edge_count; i++) {
+        const struct kernel_edge &edge = block.channel.edges[i];
+        const uint64_t last = block.counters[i].step;
+        if ((block.lent >> i & 1) == 0) continue;
+        for (uint64_t step = ld_acquire_sys(edge.head); step != last; step++)
+            st_relaxed_sys(&edge.records[step & (edge.slot_count - 1)].tag, REACH_TAKEN_BACK);
+    }
+    __threadfence_system(); /* pairs with check_lent() */
+}
+
+/* Thread 0: until all neighbours have read what was lent to them. */
+DEVICE_FUNCTION void await_readers(const struct kernel_run &run, struct kernel_block &block)
+{
+    for (uint32_t i = 0; i < block.channel.edge_count && block.end == KERNEL_OK; i++) {
+        struct kernel_counter &counter = block.counters[i];
+        struct kernel_patience patience(run, block, (int)i);
+        if (block.lent >> i & 1) await(counter.seen, block.channel.edges[i].head, counter.step, KERNEL_WAITED_ROOM, patience);
+    }
+}
+
 /* Thread 0. */
 DEVICE_FUNCTION void end_of(const struct kernel_run &run, const struct kernel_block &block)
 {
     if (block.end != KERNEL_OK) {
+        take_back(block);
         tell(run, block);
         st_relaxed_sys(run.failed, 1);
         return;
@@ -343,7 +395,9 @@ static __global__ void __launch_bounds__(THREADS) plan_kernel(struct kernel_run 
     DYN_SHARED(struct kernel_step, steps);
     __shared__ struct kernel_block block;
     if (begin(steps, run, work, block)) walk(steps, run, block);
-    if (threadIdx.x == 0) end_of(run, block);
+    if (threadIdx.x != 0) return;
+    await_readers(run, block);
+    end_of(run, block);
 }
 
 static enum status cuda_launch(const struct kernel_run *run, uint32_t most_steps, void *native, struct device *device)

@@ -15,6 +15,7 @@
 #include "ring/kernel_host.h"
 #include "ring/operation.h"
 #include "ring/primitive.h"
+#include "ring/reach.h"
 #include "ring/roll_call.h"
 #include "ring/slice.h"
 #include "ring/statement.h"
@@ -126,6 +127,15 @@ static const unsigned char *sends_from(const struct operation *operation, enum p
     }
 }
 
+uint64_t step_reference(const struct slice *slice, const struct plan_step *step, const struct edge *producer, const struct cursor *cursor)
+{
+    const struct operation *operation = cursor->operation;
+    const unsigned char *from = sends_from(operation, step->primitive, slice);
+    bool reads = producer->transport == &transport_cuda_ipc && producer->slots_kind == MEMORY_CUDA;
+    if (from == NULL || !reads || !collective_is_on_ring(operation->collective)) return 0;
+    return reach_reference(from, slice->sent_bytes, comm_rank_at(operation->comm, cursor->channel, step->to), operation->comm);
+}
+
 /* ---- the cursor ---- */
 
 /* One of a step's edges, and whether it has what the step needs; else what the cursor waits for. */
@@ -167,6 +177,12 @@ static enum status slice_arrived(const void **data, struct edge *edge, int posit
     if (record.address != 0 && (edge->transport->peer_reads_slots || cursor->operation->on_device)) /* of another process: not to be followed */
         return FAIL(STATUS_DATA, "rank %d: rank %d sent an address over %s, expected data in its slot",
             comm_name(comm, comm->rank), comm_name(comm, from), edge->transport->name);
+    if (record.reference != 0 && edge->transport == &transport_cuda_ipc) {
+        *data = reach_data(record.reference, bytes, reach_regions(from, comm));
+        if (*data != NULL) return STATUS_OK;
+        return FAIL(STATUS_DATA, "rank %d: rank %d refers to data at %llx of its memory, expected a place in what it shares",
+            comm_name(comm, comm->rank), comm_name(comm, from), (unsigned long long)record.reference);
+    }
     *data = record.address != 0 ? fifo_data(&edge->fifo, &record) : fifo_slot_beyond(&edge->fifo, edge->in_hand);
     return STATUS_OK;
 }
@@ -204,12 +220,29 @@ void step_finish(struct operation *operation, int channel, const struct step_end
     slice_free(end->joined, end->received_bytes, operation);
     if (end->producer != NULL) {
         if (end->streaming) streaming_fence();
-        fifo_post(&end->producer->fifo, end->sent_bytes, operation->tag, end->address);
+        if (operation->on_device) fifo_post_reference(&end->producer->fifo, end->sent_bytes, operation->tag, end->reference);
+        else fifo_post(&end->producer->fifo, end->sent_bytes, operation->tag, end->address);
         edge_notify(end->producer);
         operation->sent_bytes += end->sent_bytes;
         if (end->leaves_host) operation->border_bytes += end->sent_bytes;
     }
     if (operation->comm->trace != NULL) trace_step(operation->comm->trace, channel, end->begin_ns, &end->event);
+}
+
+enum status step_check_lent(const struct step_end *end, const struct operation *operation)
+{
+    const struct edge *edges[] = {end->consumer, end->joined};
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* what was read, before the tag: pairs with fifo_take_back() */
+    for (int i = 0; i < 2; i++)
+        if (edges[i] != NULL && fifo_record(&edges[i]->fifo).tag != operation->tag)
+            return FAIL(STATUS_PEER, "rank %d gave up while its memory was read", edges[i]->config.peer);
+    return STATUS_OK;
+}
+
+/* Whether what arrived is not in its slot. */
+static bool borrows(const void *data, const struct edge *edge)
+{
+    return edge != NULL && data != NULL && data != fifo_slot_beyond(&edge->fifo, edge->in_hand);
 }
 
 /* Which edges the step uses, and how. */
@@ -224,7 +257,8 @@ static struct step_end step_prepare(struct slice *slice, const struct plan_step 
     const unsigned char *from = sends_from(operation, step->primitive, slice);
     bool by_address = producer->transport->reads_address && !operation->on_device && slice->sent_bytes > 0;
     if (by_address) end.address = (uint64_t)(uintptr_t)from;
-    if (end.address == 0) slice->at.slot = fifo_slot_beyond(&producer->fifo, producer->in_hand);
+    if (operation->on_device) end.reference = step_reference(slice, step, producer, cursor);
+    if (end.address == 0 && end.reference == 0) slice->at.slot = fifo_slot_beyond(&producer->fifo, producer->in_hand);
     end.streaming = slice->at.streaming = operation->streaming && producer->transport->peer_reads_slots;
     end.leaves_host = !comm_on_this_host(comm, comm_rank_at(comm, cursor->channel, step->to));
     return end;
@@ -240,6 +274,8 @@ static enum status step_run(struct operation *operation, struct cursor *cursor, 
     if (step->from >= 0) TRY(slice_arrived(&slice.at.wire, cursor->consumer, step->from, slice.received_bytes, cursor));
     if (step->joins >= 0) TRY(slice_arrived(&slice.at.joined, cursor->joined, step->joins, slice.received_bytes, cursor));
     struct step_end end = step_prepare(&slice, step, cursor);
+    operation->lends = operation->lends || end.reference != 0;
+    end.borrows = operation->on_device && (borrows(slice.at.wire, end.consumer) || borrows(slice.at.joined, end.joined));
     if (trace != NULL) {
         end.begin_ns = begin_ns;
         end.event = step_event(slice.bytes, step, &cursor->at, cursor);
@@ -410,6 +446,8 @@ void operation_end(struct operation *operation)
     if (operation->windows) window_end(operation);
     kernel_abandon(operation);
     flights_abandon(operation);
+    for (int e = 0; e < operation->edge_count; e++) /* none where it ended well */
+        if (operation_is_read(operation, operation->edges[e])) fifo_take_back(&operation->edges[e]->fifo, REACH_TAKEN_BACK);
     for (int e = 0; e < operation->edge_count; e++) operation->edges[e]->landing = NULL;
     if (operation->edges != NULL && operation->edges != operation->room->edges) free(operation->edges);
     operation->edges = NULL;
@@ -433,7 +471,7 @@ static enum status advance_plan(struct operation *operation, bool *moved, bool *
         ended = ended && cursor->wait == CURSOR_DRAINING && operation->oldest == NULL;
     }
     for (int e = 0; e < operation->edge_count && ended; e++) ended = edge_drained(operation->edges[e]);
-    *done = ended;
+    *done = ended && operation_reader(operation) == NULL;
     return STATUS_OK;
 }
 

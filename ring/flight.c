@@ -187,6 +187,7 @@ enum status flights_land(struct operation *operation, bool *moved)
         if (!passed) return STATUS_OK;
         struct step_end end = flight->end;
         take_back(operation);
+        if (end.borrows) TRY(step_check_lent(&end, operation));
         step_finish(operation, flight->channel, &end);
         *moved = true;
     }

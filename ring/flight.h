@@ -31,8 +31,10 @@ struct slice {
 struct step_end {
     struct edge *consumer, *joined, *producer; /* NULL: not of this step */
     size_t received_bytes, sent_bytes;
-    uint64_t address;   /* that is posted */
+    uint64_t address;   /* that is posted, */
+    uint64_t reference; /* or of reach.h */
     bool streaming;
+    bool borrows;       /* what arrived is in memory of the peer (reach.h), which may have taken it back */
     bool leaves_host;
     int64_t begin_ns;   /* of the event, where there is a trace */
     struct trace_event event;
@@ -72,9 +74,15 @@ void flights_abandon(struct operation *operation);
  * begins with that chunk; chunks of others are not in it at all. */
 void slice_operands(struct slice *slice, const struct plan_step *step, const struct place *place, const struct cursor *cursor);
 
+/* A reference (reach.h) to what a step sends, where the neighbour reads it; 0: it goes into a slot: execute_host.c's. */
+uint64_t step_reference(const struct slice *slice, const struct plan_step *step, const struct edge *producer, const struct cursor *cursor);
+
 /* What is done with a slice of so many bytes, for whoever watches; without times: execute_host.c's. */
 struct trace_event step_event(
     size_t bytes, const struct plan_step *step, const struct place *at, const struct cursor *cursor);
+
+/* Whether what a step borrowed was still the peer's to lend when it had been read; PEER: not: execute_host.c's. */
+MUST_CHECK enum status step_check_lent(const struct step_end *end, const struct operation *operation);
 
 /* Frees and posts: execute_host.c's. */
 void step_finish(struct operation *operation, int channel, const struct step_end *end);

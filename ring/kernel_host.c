@@ -56,6 +56,14 @@ bool kernel_takes_lines(size_t largest_bytes, const struct operation *operation)
 
 static struct kernel_control *control_of(const struct ring_comm *comm) { return comm->kernel->control.ptr; }
 
+/* Its peer, in this communicator. */
+static int rank_of(const struct edge *edge, const struct ring_comm *comm)
+{
+    int rank = 0;
+    while (comm_name(comm, rank) != edge->config.peer) rank++;
+    return rank;
+}
+
 static size_t control_bytes(const struct ring_comm *comm)
 {
     return sizeof(struct kernel_control) + most_steps(comm) * (size_t)comm->config.channels * sizeof(struct kernel_step);
@@ -108,6 +116,10 @@ static struct kernel_step lay_out(const struct plan_step *step, const struct cur
         .wire_bytes = (uint8_t)(primitive_receives_partial(step->primitive) ? partial : element),
         .slot_bytes = (uint8_t)(primitive_sends_partial(step->primitive, operation->collective) ? partial : element),
     };
+    if (sends && !operation->by_lines) {
+        int to = comm_rank_at(operation->comm, cursor->channel, step->to);
+        laid.reference = step_reference(&slice, step, *comm_edge_place(cursor->edge_channel, EDGE_PRODUCER, to, operation->comm), cursor);
+    }
     state->received_bytes += (size_t)(receives + joins) * slice.received_bytes;
     if (!sends) return laid;
     state->sent_bytes += slice.sent_bytes;
@@ -133,6 +145,11 @@ static void lay_out_channel(
         control->steps[first_step + (uint32_t)i] = lay_out(&step, cursor, state);
     }
     channel->edge_count = kernel_edges_describe(channel->edges, &state->edges, cursor->channel);
+    for (uint32_t i = 0; i < channel->edge_count; i++) {
+        const struct edge *edge = state->edges.links[cursor->channel][i].edge;
+        bool reads = edge->config.side == EDGE_CONSUMER && edge->transport == &transport_cuda_ipc;
+        if (reads) channel->edges[i].regions = reach_regions(rank_of(edge, cursor->operation->comm), cursor->operation->comm);
+    }
 }
 
 /* moments NULL: nobody watches. */
@@ -231,12 +248,11 @@ static enum status explain_word(int channel, const struct operation *operation)
     const struct ring_comm *comm = operation->comm;
     struct kernel_word word = control_of(comm)->words[channel];
     const struct edge *edge = comm->kernel->edges.links[channel][word.edge].edge;
-    int peer = edge->config.peer, rank = 0;
-    while (comm_name(comm, rank) != peer) rank++;
+    int peer = edge->config.peer, rank = rank_of(edge, comm);
     if (word.end == KERNEL_MISFIT) {
         enum status status = operation_check_slice(operation, rank, word.tag, word.bytes, word.expected_bytes);
         return status != STATUS_OK ? status
-                                   : FAIL(STATUS_DATA, "rank %d sent an address over %s, expected data in its slot", peer,
+                                   : FAIL(STATUS_DATA, "rank %d sent an address over %s, expected data in its slot or what it shares", peer,
                                          edge->transport->name);
     }
     return FAIL(word.end == KERNEL_LATE ? STATUS_TIMEOUT : STATUS_ABORTED, "the kernel waited in vain for %s rank %d (channel %d)",
@@ -336,14 +352,14 @@ void kernel_describe_wait(char *text, size_t bytes, int *rank, const struct oper
             if (consumes ? filled > 0 : filled < (int64_t)link->fifo.slot_count) continue;
             snprintf(text, bytes, "%s rank %d (its kernel, channel %d, %s)", consumes ? "data from" : "room at",
                 link->edge->config.peer, c, link->edge->transport->name);
-            for (*rank = 0; comm_name(comm, *rank) != link->edge->config.peer;) ++*rank;
+            *rank = rank_of(link->edge, comm);
             return;
         }
     for (int e = 0; e < operation->edge_count && !runs; e++) {
         const struct edge *edge = operation->edges[e];
         if (edge->phase == EDGE_READY) continue;
         snprintf(text, bytes, "the connection with rank %d (%s)", edge->config.peer, edge->transport->name);
-        for (*rank = 0; comm_name(comm, *rank) != edge->config.peer;) ++*rank;
+        *rank = rank_of(edge, comm);
         return;
     }
     snprintf(text, bytes, runs ? "its kernel" : "the last bytes to leave");

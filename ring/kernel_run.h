@@ -11,7 +11,7 @@
  *
  * How far each edge has come is in CUDA memory, from one kernel to the next: the host need not know. So a kernel may be captured in a
  * graph and launched many times without it; its control block is its own then. One that fails says so there, and every later one of the
- * communicator ends at once.
+ * communicator ends at once. One whose neighbour reads the caller's memory (reach.h) ends when it has.
  *
  * Where somebody watches (trace.h), the kernel leaves three times of each slice in pinned memory, for kernel_trace.h.
  *
@@ -21,6 +21,7 @@
 #define RING_KERNEL_RUN_H
 
 #include "ring/plan.h"
+#include "ring/reach.h"
 #include "ring/reduce.h"
 #include "verbs/fifo.h"
 
@@ -47,6 +48,7 @@ struct kernel_edge {
     unsigned char *flagged; /* of lines_cuda.cuh; NULL: none */
     uint64_t slot_bytes, slot_count, flagged_bytes;
     struct kernel_counter *counter;
+    const struct reach_region *regions; /* of the peer's memory (reach.h), where this rank frees; NULL: none */
     uint64_t produces; /* 1: this rank posts, 0: it frees */
 };
 
@@ -54,7 +56,8 @@ struct kernel_edge {
 struct kernel_step {
     const unsigned char *own;
     unsigned char *out;
-    uint64_t count; /* elements */
+    uint64_t count;     /* elements */
+    uint64_t reference; /* of the first that leaves, where the neighbour reads them in this rank's memory; 0: slots */
     int8_t primitive;
     int8_t from, joins, to;         /* of the channel's edges; −1: none */
     uint8_t wire_bytes, slot_bytes; /* of an element that arrives, that leaves */

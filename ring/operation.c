@@ -17,6 +17,7 @@
 #include "ring/comm.h"
 #include "ring/exchange.h"
 #include "ring/kernel_host.h"
+#include "ring/reach.h"
 #include "ring/window.h"
 #include "ring/roll_call.h"
 
@@ -117,6 +118,8 @@ enum status operation_mismatch(const struct operation *operation, int other, uin
 enum status operation_check_slice(
     const struct operation *operation, int from, uint64_t tag, uint64_t bytes, size_t expected_bytes)
 {
+    if (tag == REACH_TAKEN_BACK)
+        return FAIL(STATUS_PEER, "rank %d gave up and took its data back", comm_name(operation->comm, from));
     if (tag != operation->tag) return operation_mismatch(operation, from, tag);
     if (bytes == expected_bytes) return STATUS_OK;
     char mine[160];
@@ -124,6 +127,18 @@ enum status operation_check_slice(
     return FAIL(STATUS_DATA, "rank %d: %s: rank %d sent a slice of %llu bytes, expected %zu: the counts or tunables of the two "
         "ranks differ", comm_name(operation->comm, operation->comm->rank), mine, comm_name(operation->comm, from),
         (unsigned long long)bytes, expected_bytes);
+}
+
+bool operation_is_read(const struct operation *operation, struct edge *edge)
+{
+    return operation->lends && edge->config.side == EDGE_PRODUCER && edge->slots_kind == MEMORY_CUDA && fifo_unfreed(&edge->fifo) > 0;
+}
+
+const struct edge *operation_reader(const struct operation *operation)
+{
+    for (int e = 0; e < operation->edge_count; e++)
+        if (operation_is_read(operation, operation->edges[e])) return operation->edges[e];
+    return NULL;
 }
 
 void operation_describe_wait(char *text, size_t bytes, int *rank, const struct operation *operation)
@@ -144,6 +159,15 @@ void operation_describe_wait(char *text, size_t bytes, int *rank, const struct o
     }
     if (operation->oldest != NULL) {
         snprintf(text, bytes, "its device (%s) to work on a slice", device_name(operation->comm->device));
+        return;
+    }
+    bool draining = true;
+    for (int channel = 0; channel < operation->cursor_count; channel++)
+        draining = draining && operation->room->cursors[channel].wait == CURSOR_DRAINING;
+    const struct edge *reader = draining ? operation_reader(operation) : NULL;
+    if (reader != NULL) {
+        for (*rank = 0; comm_name(operation->comm, *rank) != reader->config.peer;) ++*rank;
+        snprintf(text, bytes, "rank %d to read what this rank's memory holds (%s)", reader->config.peer, reader->transport->name);
         return;
     }
     for (int channel = 0; channel < operation->cursor_count; channel++) {

@@ -160,6 +160,7 @@ struct operation {
     void *captured;        /* the native stream whose graph keeps the kernel; NULL: it is run now */
     bool by_lines;         /* the kernel: over edges that have them */
     struct flight *oldest, *youngest; /* slices that the device works on: flight.h */
+    bool lends;            /* a neighbour reads the caller's memory (reach.h): until it has, this is not done */
     uint64_t sent_bytes, received_bytes;
     uint64_t border_bytes; /* of those sent, to other hosts */
     bool begun;            /* by the engine, when its turn has come */
@@ -186,6 +187,9 @@ bool operation_must_follow(const struct operation *operation, const struct opera
 
 /* "all_reduce #17 (1003 float32, sum)" */
 void operation_describe(char *text, size_t bytes, const struct operation *operation);
+/* Whether the neighbour that an edge leads to has yet to read what this rank's memory holds; an edge where it has, or NULL. */
+bool operation_is_read(const struct operation *operation, struct edge *edge);
+const struct edge *operation_reader(const struct operation *operation);
 /* "data from rank 2 (step 3 of 7, slice 5 of 9)": what the first cursor that is not done waits for; *rank is the peer. */
 void operation_describe_wait(char *text, size_t bytes, int *rank, const struct operation *operation);
 

@@ -159,13 +159,16 @@ const char *ring_comm_transport(const struct ring_comm *comm);
 
 /* Memory that the ranks of this rank's host read in place: collectives on it copy less. Zeroed, aligned to 4096 bytes, counted under
  * tag; any other memory works too, and gives the same bits, with a copy more. Good for comm and for those split from
- * it or from which it was split. Where ranks do not share a host, beyond 63 buffers, and on a CUDA device (of its memory), it is
- * memory_alloc().
+ * it or from which it was split. Where ranks do not share a host, and beyond 63 buffers, it is memory_alloc(). On a CUDA device it is
+ * memory of the device, good for comm: what collectives of the ring send from it unchanged its neighbours of the same host read there
+ * (reach.h), and the call, or the stream, goes on when they have. ring_free() keeps it for the next ring_alloc(), zeroed anew;
+ * ring_comm_close() frees it; until then it is counted.
  * *span is yours until ring_free(), which is due before ring_comm_close() of all these, and so before
  * ring_comm_shrink(): copy out what is to outlive them. It accepts a zeroed span.
  * collective: its place among the calls is the same on all ranks, sizes need not be: from the first one on reductions expect such
  * memory on all ranks, and two ranks read each other's at once (window.h).
- * errors: SYSTEM when there is no memory, or the device's limit leaves no room. threads: any. */
+ * errors: SYSTEM when there is no memory, or the device's limit leaves no room; on a CUDA device, where ranks tell one another of it
+ * (two small all-gathers on comm, outside of groups), on every rank, and those of a collective. threads: any. */
 MUST_CHECK enum status ring_alloc(struct span *span, size_t bytes, enum memory_tag tag, struct ring_comm *comm);
 void ring_free(struct span *span, enum memory_tag tag, struct ring_comm *comm);
 

@@ -37,7 +37,8 @@ struct setting {
     const char *device; /* NULL: the host */
     bool quick; /* only a few counts */
     const enum dtype *large; /* only the large case, of these up to DTYPE_COUNT; or NULL */
-    enum { PLAIN, ALLOCATED, MIXED, STAGED } memory; /* of ring_alloc(): none; all; of even ranks; only one, that is not used */
+    /* Of ring_alloc(): none; all; of even ranks; only one, that is not used; a device's, for calls of one or two buffers. */
+    enum { PLAIN, ALLOCATED, MIXED, STAGED, SHARED } memory;
     bool small; /* only small counts and the checks after the grid */
     int hosts;  /* that are pretended: 0: none, else rank r is on host r mod hosts, */
     bool blocks; /* or neighbouring ranks share one */
@@ -546,11 +547,12 @@ static void body(struct bootstrap *bootstrap, void *argument)
         CHECK_OK(ring_comm_open(&comm, &config, bootstrap, device))) {
         tested = comm;
         through_begin(device);
+        if (setting->memory == SHARED) through_share(comm);
         if (setting->host_ranks > 0 || getenv("RINGZERO_TEST_HOST") == NULL) /* else the hosts are real, and so is what they have */
             CHECK(ring_comm_host_ranks(comm) == (setting->host_ranks > 0 ? setting->host_ranks : 1));
         ring_comm_set_premul(comm, premul_of(ring_comm_rank(comm)));
         struct span first = {0}; /* whoever calls ring_alloc() once means it */
-        reads_windows = setting->memory != PLAIN;
+        reads_windows = setting->memory != PLAIN && setting->memory != SHARED;
         if (reads_windows) CHECK_OK(ring_alloc(&first, 5000, MEMORY_WORKSPACE, comm));
         bool allocates = setting->memory == ALLOCATED || (setting->memory == MIXED && ring_comm_rank(comm) % 2 == 0);
         allocator = allocates ? comm : NULL;
@@ -571,12 +573,12 @@ static void body(struct bootstrap *bootstrap, void *argument)
         CHECK_OK(stream_synchronize(stream, device));
         ring_free(&first, MEMORY_WORKSPACE, comm);
         through_end();
-        CHECK(memory_account_read(device).now[MEMORY_WORKSPACE] == 0);
+        CHECK(memory_account_read(device).now[MEMORY_WORKSPACE] == (setting->memory == SHARED && ring_comm_nranks(comm) > 1 ? 2 << 20 : 0));
     }
     stream_close(stream, device);
     ring_comm_close(comm);
     if (device != NULL)
-        CHECK(memory_account_read(device).now[MEMORY_COMMUNICATION] == 0);
+        CHECK(memory_account_read(device).now[MEMORY_COMMUNICATION] == 0 && memory_account_read(device).now[MEMORY_WORKSPACE] == 0);
     device_close(device);
 }
 

@@ -1,6 +1,7 @@
 /* Collectives on CUDA memory between processes, as bench and train run them, by copies, in kernels, and in kernels with TCP to a host
  * that is pretended: sums over slots that another process opened, ordered after what the caller's stream does; and what goes wrong: a
- * rank that dies, other arguments, another kind of memory, buffers of a device that is not the communicator's.
+ * rank that dies, other arguments, another kind of memory, buffers of a device that is not the communicator's. And the same on memory
+ * that neighbours read where it is.
  *
  * RINGZERO_TEST_DEVICE=cuda runs it on a GPU, which the ranks share.
  * ctest: timeout=120
@@ -29,12 +30,14 @@ struct world {
     struct span x; /* COUNT int32 in CUDA memory */
     int32_t *host;
     int rank, n;
+    bool shares;
 };
 
 struct setting {
     const char *mode;
     bool hosts; /* the last rank is on another one than the others */
     size_t count, other_count; /* of a call that does not fit */
+    bool shares; /* memory of ring_alloc() */
 };
 
 static bool world_open(struct world *world, const struct setting *setting, struct bootstrap *bootstrap)
@@ -44,14 +47,17 @@ static bool world_open(struct world *world, const struct setting *setting, struc
     if (setting->hosts) config.host = world->rank == world->n - 1 ? "there" : "here";
     if (!CHECK_OK(device_open(&world->device, device_of_test()))) return false;
     CHECK_OK(stream_open(&world->stream, world->device, "test"));
-    CHECK_OK(memory_alloc(&world->x, COUNT * sizeof(int32_t), MEMORY_WORKSPACE, world->device));
     world->host = calloc(COUNT, sizeof *world->host);
-    return CHECK_OK(ring_comm_open(&world->comm, &config, bootstrap, world->device));
+    if (!CHECK_OK(ring_comm_open(&world->comm, &config, bootstrap, world->device))) return false;
+    world->shares = setting->shares;
+    if (!world->shares) return CHECK_OK(memory_alloc(&world->x, COUNT * sizeof(int32_t), MEMORY_WORKSPACE, world->device));
+    return CHECK_OK(ring_alloc(&world->x, COUNT * sizeof(int32_t), MEMORY_WORKSPACE, world->comm));
 }
 
 static void world_close(struct world *world)
 {
-    memory_free(&world->x, MEMORY_WORKSPACE, world->device);
+    if (world->shares) ring_free(&world->x, MEMORY_WORKSPACE, world->comm);
+    else memory_free(&world->x, MEMORY_WORKSPACE, world->device);
     stream_close(world->stream, world->device);
     ring_comm_close(world->comm);
     device_close(world->device);
@@ -105,6 +111,37 @@ static void count_body(struct bootstrap *bootstrap, void *argument)
     world_close(&world);
 }
 
+/* What is sent from shared memory may be overwritten at once when the call has ended, though the other rank is late: by then it has
+ * read it. Memory that was given back is given out again, zeroed. */
+static void gather_body(struct bootstrap *bootstrap, void *argument)
+{
+    struct world world;
+    struct span part, again;
+    if (!world_open(&world, argument, bootstrap)) return;
+    size_t count = COUNT / (size_t)world.n, wrong = 0;
+    CHECK_OK(ring_alloc(&part, count * sizeof(int32_t), MEMORY_WORKSPACE, world.comm));
+    for (int32_t turn = 1; turn < 4; turn++) {
+        for (size_t i = 0; i < count; i++) world.host[i] = turn * 1000003 + world.rank * 7 + (int32_t)i;
+        CHECK_OK(span_copy(part, span_host(world.host, part.bytes), NULL, world.device));
+        if (world.rank == turn % world.n) pause_ms(20);
+        CHECK_OK(ring_all_gather(world.x, part, count, DTYPE_INT32, world.comm, NULL));
+        CHECK_OK(span_fill(part, 0x77, NULL, world.device));
+        CHECK_OK(span_copy(span_host(world.host, world.x.bytes), world.x, NULL, world.device));
+        for (size_t i = 0; i < count * (size_t)world.n; i++)
+            wrong += world.host[i] != turn * 1000003 + (int32_t)(i / count) * 7 + (int32_t)(i % count);
+    }
+    CHECK_MSG(wrong == 0, "%zu are wrong", wrong);
+    void *place = part.ptr;
+    ring_free(&part, MEMORY_WORKSPACE, world.comm);
+    CHECK_OK(ring_alloc(&again, 1000, MEMORY_WORKSPACE, world.comm));
+    CHECK(again.ptr == place && again.bytes == 1000);
+    CHECK_OK(span_copy(span_host(world.host, 1000), again, NULL, world.device));
+    for (int i = 0; i < 250; i++) wrong += world.host[i] != 0;
+    CHECK_MSG(wrong == 0, "memory that is given out again is not zero");
+    ring_free(&again, MEMORY_WORKSPACE, world.comm);
+    world_close(&world);
+}
+
 /* Their slices never meet: what ranks call is compared when nothing has moved for a while. */
 static void kind_body(struct bootstrap *bootstrap, void *argument)
 {
@@ -133,16 +170,19 @@ static void death_body(struct bootstrap *bootstrap, void *argument)
 int main(void)
 {
     if (!test_has_device(device_of_test())) return test_skip(device_of_test());
-    static struct setting settings[] = {{"copies", false, COUNT, COUNT - 1}, {"kernel", false, COUNT, COUNT - 1},
-        {"copies", true, COUNT, COUNT - 1}, {"kernel", true, COUNT, COUNT - 1}};
-    static struct setting small[] = {{"kernel", false, 100, 99}, {"kernel", false, COUNT, 99}, {"kernel", true, 100, COUNT}};
+    static struct setting settings[] = {{"copies", false, COUNT, COUNT - 1, false}, {"kernel", false, COUNT, COUNT - 1, false},
+        {"copies", true, COUNT, COUNT - 1, false}, {"kernel", true, COUNT, COUNT - 1, false}, {"copies", false, COUNT, COUNT - 1, true},
+        {"kernel", false, COUNT, COUNT - 1, true}};
+    static struct setting small[] = {{"kernel", false, 100, 99, false}, {"kernel", false, COUNT, 99, false},
+        {"kernel", true, 100, COUNT, false}};
     for (int i = 0; i < 3; i++) CHECK(ranks_as_processes(3, 30000, count_body, &small[i], -1) == 0);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         CHECK(ranks_as_processes(2, 30000, sum_body, &settings[i], -1) == 0);
         CHECK(ranks_as_processes(3, 30000, sum_body, &settings[i], -1) == 0);
         CHECK(ranks_as_processes(3, 30000, count_body, &settings[i], -1) == 0);
         CHECK(ranks_as_processes(2, 30000, kind_body, &settings[i], -1) == 0);
         CHECK(ranks_as_processes(3, 30000, death_body, &settings[i], 1) == 0);
+        if (settings[i].shares) CHECK(ranks_as_processes(2, 30000, gather_body, &settings[i], -1) == 0);
     }
     return test_result();
 }

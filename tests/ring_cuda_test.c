@@ -23,6 +23,13 @@ int main(void)
         {{{.cuda_mode = "kernel", .slot_bytes = 64, .slot_count = 2, .start = UINT64_MAX - 20}, .quick = true}, {3}},
         {{{.cuda_mode = "kernel", .cuda_line_bytes = 200, .start = UINT64_MAX - 20, .channels = 2}, .quick = false}, {3}}, /* on both sides */
         {{{.cuda_mode = "kernel", .cuda_line_bytes = SIZE_MAX}, .quick = true}, {3}},
+        /* memory that neighbours read where it is */
+        {{{.slot_bytes = 1024, .slot_count = 4}, .quick = false, .memory = SHARED}, {2}},
+        {{{.slot_bytes = 192, .slot_count = 4, .channels = 2}, .quick = true, .memory = SHARED}, {1, 3}},
+        {{{.cuda_mode = "kernel", .slot_bytes = 1024, .slot_count = 4, .start = UINT64_MAX - 20}, .quick = false, .memory = SHARED}, {3}},
+        {{{.cuda_mode = "kernel", .slot_bytes = 192, .cuda_line_bytes = SIZE_MAX, .channels = 2}, .quick = true, .memory = SHARED}, {2}},
+        {{{.cuda_mode = "copies", .slot_bytes = 1024, .slot_count = 4}, .quick = true, .hosts = 2, .blocks = true, .host_ranks = 2, .memory = SHARED}, {4}},
+        {{{.cuda_mode = "kernel", .slot_bytes = 1024, .slot_count = 4}, .quick = true, .hosts = 2, .blocks = true, .host_ranks = 2, .memory = SHARED}, {4}},
         /* by a proxy: its slots are the edge's, or its own; to another host of two or four, in one level and in two */
         {{{.cuda_mode = "kernel", .transport = "tcp", .slot_bytes = 320}, .quick = true}, {2}},
         {{{.cuda_mode = "kernel", .transport = "shm", .slot_bytes = 1024, .slot_count = 4, .channels = 2}, .quick = true}, {3}},

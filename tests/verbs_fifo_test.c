@@ -90,5 +90,13 @@ int main(void)
     for (int i = 0; i < 3; i++) fifo_free(&consumer);
     struct fifo_record record = fifo_record(&consumer);
     CHECK(record.tag == 7 && fifo_data(&consumer, &record) == (unsigned char *)&elsewhere);
+
+    /* What has been freed keeps its tag, the rest is taken back. */
+    fifo_free(&consumer);
+    for (uint64_t i = 0; i < 3; i++) fifo_post(&producer, 0, 20 + i, 0);
+    fifo_free(&consumer);
+    fifo_take_back(&producer, 99);
+    for (uint64_t i = 0; i < 3; i++) CHECK(shared.records[(5 + i) % 4].tag == (i == 0 ? 20 : 99));
+    CHECK(fifo_ready(&consumer) == 2 && fifo_record(&consumer).tag == 99);
     return test_result();
 }

@@ -104,6 +104,14 @@ static inline uint64_t fifo_unfreed(struct fifo *fifo)
     return fifo->step - fifo->seen;
 }
 
+/* Before what such steps refer to changes: their tag is another one from here on, for a consumer that looks after it has read. */
+static inline void fifo_take_back(struct fifo *fifo, uint64_t tag)
+{
+    for (uint64_t unfreed = fifo_unfreed(fifo); unfreed > 0; unfreed--)
+        __atomic_store_n(&fifo->records[fifo_index(fifo, fifo->step - unfreed)].tag, tag, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
 /* ---- consumer ---- */
 
 /* Steps that may be read now; or, beyond `hand` steps that are in hand (begun, and freed later, in their order), begun. */

@@ -2,6 +2,7 @@
  * device, the call is made there, and what it left is copied back. So one source checks every device (I1, I2, I7).
  *
  *   through_begin(device)     this thread's calls go by the device from now on, unless it is the host
+ *   through_share(comm)       and use memory of ring_alloc(), where it is enough: collective
  *   ring_all_reduce(…) …      host spans as ever: copies there, the call and copies back on the call's stream, which is then waited for
  *   through_end()
  *
@@ -23,6 +24,7 @@
 struct through_mirror {
     struct span host, there; /* there: with the guards around it */
     struct span memory;      /* of the device, of which it is a part; kept for later calls */
+    struct ring_comm *comm;  /* whose ring_alloc() it is from; NULL: the device's own */
 };
 
 struct through {
@@ -39,10 +41,22 @@ static inline void through_begin(struct device *device)
     if (device_kind(device) != MEMORY_HOST) through.device = device;
 }
 
+static inline void through_share(struct ring_comm *comm)
+{
+    for (int i = 0; i < 2 && through.device != NULL; i++)
+        if (CHECK_OK(ring_alloc(&through.mirrors[i].memory, 1 << 20, MEMORY_WORKSPACE, comm))) through.mirrors[i].comm = comm;
+}
+
+static inline void through_free(struct through_mirror *mirror)
+{
+    if (mirror->comm != NULL) ring_free(&mirror->memory, MEMORY_WORKSPACE, mirror->comm);
+    else memory_free(&mirror->memory, MEMORY_WORKSPACE, through.device);
+    mirror->comm = NULL;
+}
+
 static inline void through_end(void)
 {
-    for (int i = 0; i < THROUGH_MOST && through.device != NULL; i++)
-        memory_free(&through.mirrors[i].memory, MEMORY_WORKSPACE, through.device);
+    for (int i = 0; i < THROUGH_MOST && through.device != NULL; i++) through_free(&through.mirrors[i]);
     through = (struct through){0};
 }
 
@@ -53,7 +67,7 @@ static inline struct through_mirror *through_mirror(char *begin, char *end, stru
     size_t bytes = (size_t)(end - begin), room = bytes + 2 * THROUGH_GUARD + 64;
     if (mirror->memory.bytes < room) {
         /* Rarely: it waits for the kernels of other ranks, who may wait for this one. */
-        memory_free(&mirror->memory, MEMORY_WORKSPACE, through.device);
+        through_free(mirror);
         CHECK_OK(memory_alloc(&mirror->memory, room < 1 << 20 ? 1 << 20 : room, MEMORY_WORKSPACE, through.device));
     }
     mirror->host = span_host(begin, bytes);
