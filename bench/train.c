@@ -35,7 +35,13 @@ static enum status run_once(struct train_printer *printer, const struct train_co
     struct train_observer observer = train_printer_observer(printer);
     set_threads(options, job);
     if (config->profile) TRY(marks_measure(&printer->marks, config->dtype, job));
-    TRY(train(config, &observer, job->comm, job->bootstrap, job->device));
+    enum status status = train(config, &observer, job->comm, job->bootstrap, job->device);
+    if (status == STATUS_OK && options->trace != NULL && !printer->tracer.written && job->rank == 0)
+        printf("# trace: none written: this run ended before its step %" PRIu64 "; expected "
+               "--trace-steps of those that it does\n",
+            config->trace_first);
+    train_tracer_close(&printer->tracer, job);
+    TRY(status);
     if (printer->status != STATUS_OK) status_set_text(printer->text);
     return printer->status;
 }

@@ -42,6 +42,8 @@ enum key {
     KEY_REPORT,
     KEY_MAIN_LOG,
     KEY_PROFILE,
+    KEY_TRACE,
+    KEY_TRACE_STEPS,
 };
 
 static uint64_t take_steps(
@@ -103,6 +105,18 @@ static error_t parse_run(int key, char *text, struct train_options *train)
     }
 }
 
+/* "2" or "2:3". */
+static void take_trace_steps(char *text, struct train_options *train)
+{
+    char *colon = strchr(text, ':');
+    if (colon != NULL) *colon = '\0';
+    train->trace_first = take_steps(text, "--trace-steps", 1, &train->common);
+    train->trace_last = train->trace_first;
+    if (colon != NULL)
+        train->trace_last =
+            take_steps(colon + 1, "--trace-steps", (int64_t)train->trace_first, &train->common);
+}
+
 static error_t parse_files(int key, char *text, struct train_options *train)
 {
     const struct options *common = &train->common;
@@ -127,6 +141,8 @@ static error_t parse_files(int key, char *text, struct train_options *train)
     case KEY_REPORT: train->report = text; return 0;
     case KEY_MAIN_LOG: train->main_log = text; return 0;
     case KEY_PROFILE: config->profile = true; return 0;
+    case KEY_TRACE: train->trace = text; return 0;
+    case KEY_TRACE_STEPS: take_trace_steps(text, train); return 0;
     case KEY_SAMPLE:
         config->sample_tokens = (int)options_integer(text, "--sample", 0, 1000000, common);
         return 0;
@@ -201,6 +217,12 @@ static const struct argp_option options[] = {
         "at the end, where the time of the steps went: operations by time, FLOPs and bytes, waits, and "
         "the ring, beside the machine's marks",
         7},
+    {"trace", KEY_TRACE, "FILE", 0,
+        "what each rank did when in some steps: operations, waits, collectives: FILE for "
+        "ui.perfetto.dev, FILE.svg to look at",
+        7},
+    {"trace-steps", KEY_TRACE_STEPS, "FIRST:LAST", 0,
+        "which of the steps that this run does (2:3, or 1 where there is no other)", 7},
     {"threads", KEY_THREADS, "N", 0, "of matrix products, per rank (cores / ranks)", 8},
     {0},
 };
@@ -253,6 +275,13 @@ struct train_options train_options_parse(int argc, char **argv)
     options_parse(&argp, argc, argv, &train.common, &train);
     run_options_finish(&train.run);
     config->step_ledger = train.common.json != NULL;
+    if (train.trace != NULL) {
+        bool one = config->steps == 1 || config->stop_at == 1;
+        config->trace_first = train.trace_first > 0 ? train.trace_first : one ? 1 : 2;
+        config->trace_last = train.trace_first > 0 ? train.trace_last : 3;
+    } else if (train.trace_first > 0) {
+        options_refuse(&train.common, "--trace-steps is given without --trace, expected --trace FILE with it");
+    }
     if (!train.lr_given && strstr(train.run.model, "nano") == NULL) config->lr = WIDE_MODEL_LR;
     config->seed = train.common.seed;
     if (config->data == NULL)

@@ -11,7 +11,8 @@ struct train_options {
     struct run_options run;
     bool lr_given;
     bool shrinks; /* --on-death shrink */
-    const char *plot, *report, *main_log; /* files to write; NULL: none */
+    const char *plot, *report, *main_log, *trace; /* files to write; NULL: none */
+    uint64_t trace_first, trace_last; /* 0: not given */
     int threads; /* of matrix products, per rank; 0: cores / ranks */
 };
 

@@ -250,6 +250,19 @@ static void print_profile(void *context, const struct train_profile *profile)
     note(train_print_profile(profile, printer), printer);
 }
 
+static void print_trace(void *context, const struct train_trace *trace)
+{
+    struct train_printer *printer = context;
+    const struct train_config *config = &printer->options->config;
+    snprintf(printer->trace_title, sizeof printer->trace_title,
+        "%s, stage %d, %d ranks by %s: from step %" PRIu64 " on", printer->options->run.model,
+        config->stage, printer->job->nranks, ring_comm_transport(printer->job->comm),
+        printer->first_step + config->trace_first);
+    printer->tracer.file = printer->options->trace;
+    printer->tracer.title = printer->trace_title;
+    note(train_tracer_told(trace, &printer->tracer, printer->job), printer);
+}
+
 static void print_ledger(void *context, const struct ledger *ledger)
 {
     struct train_printer *printer = context;
@@ -268,6 +281,7 @@ struct train_observer train_printer_observer(struct train_printer *printer)
         .sample = print_sample,
         .bubble = print_bubble,
         .profile = print_profile,
+        .trace = print_trace,
         .ledger = print_ledger,
     };
 }

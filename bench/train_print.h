@@ -7,6 +7,7 @@
 #include "bench/marks.h"
 #include "bench/train_history.h"
 #include "bench/train_options.h"
+#include "bench/train_trace.h"
 
 #define TRAIN_TIMES 1024
 
@@ -22,6 +23,8 @@ struct train_printer {
     double step_ms[TRAIN_TIMES]; /* of the newest steps, the first left out: it touches memory anew */
     uint64_t times;              /* put there, ever */
     struct marks marks;          /* of a profile */
+    struct train_tracer tracer;
+    char trace_title[256];
     enum status status;          /* of what is told of all ranks: the first failure, and its text */
     char text[STATUS_TEXT_BYTES];
 };
