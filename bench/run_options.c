@@ -115,9 +115,9 @@ static const struct argp_option options[] = {
     {"seq", KEY_SEQ, "N", 0, "tokens per sequence (as many as the model has positions)", 3},
     {"accumulate", KEY_ACCUMULATE, "N", 0, "micro-batches per step and rank (1)", 3},
     {"tensor", KEY_TENSOR, "M", 0,
-        "ranks that share every tensor, and train on the same tokens (1); divides --ranks, heads "
-        "and "
-        "hidden columns. The rest is data-parallel",
+        "ranks that share every tensor, and train on the same tokens (1); divides --ranks, heads and "
+        "hidden columns; they are on one host where M divides its ranks, however a launcher numbers "
+        "them. The rest is data-parallel",
         5},
     {"pipeline", KEY_PIPELINE, "P", 0,
         "stages that share the blocks (1), one forward, one backward in turn: give --accumulate A "

@@ -538,6 +538,13 @@ const int *ring_comm_order(const struct ring_comm *comm, int channel)
     return comm->order + (size_t)channel * (size_t)comm->nranks;
 }
 
+int ring_comm_host(const struct ring_comm *comm, int rank)
+{
+    int first = 0;
+    while (comm->ranks[first].host != comm->ranks[rank].host) first++;
+    return first;
+}
+
 int ring_comm_host_ranks(const struct ring_comm *comm) { return comm->host_ranks; }
 
 const char *ring_comm_transport(const struct ring_comm *comm)

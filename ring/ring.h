@@ -186,6 +186,9 @@ struct ring_counters ring_comm_counters(const struct ring_comm *comm);
 /* The rank at each position of a channel's ring; nranks entries, valid until close. */
 const int *ring_comm_order(const struct ring_comm *comm, int channel);
 
+/* The host that a rank is on, as the first rank that is on it: two ranks with the same one share it. */
+int ring_comm_host(const struct ring_comm *comm, int rank);
+
 /* In two levels the ranks on each host, at least 2: positions [h·m, (h+1)·m) of each ring are host h. Flat: 1. */
 int ring_comm_host_ranks(const struct ring_comm *comm);
 

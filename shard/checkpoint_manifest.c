@@ -14,11 +14,20 @@ int manifest_file_count(const struct grid *grid)
     return grid->pipeline_count * grid->shard_group * grid->tensor_count;
 }
 
-int manifest_file_rank(int file, const struct grid *grid)
+/* What is at the place of the rank that writes a file. */
+static struct grid file_grid(int file, const struct grid *grid)
 {
     int group = file / grid->tensor_count; /* pipeline · G + data */
-    return grid_rank(
+    int place = grid_place(
         grid, group / grid->shard_group, group % grid->shard_group, file % grid->tensor_count);
+    return grid_at(place, grid_nranks(grid), grid->tensor_count, grid->pipeline_count,
+        grid->shard_group);
+}
+
+int manifest_file_rank(int file, const struct grid *grid)
+{
+    const struct grid at = file_grid(file, grid);
+    return grid_rank(grid, at.pipeline, at.data, at.tensor);
 }
 
 int manifest_file_of(const struct grid *grid)
@@ -99,8 +108,7 @@ static cJSON *describe_ranges(const struct manifest_range *ranges, int count)
 static enum status describe_shard(cJSON *shards, uint64_t bytes, uint32_t crc, int file,
     const struct model_config *model, const struct grid *own)
 {
-    struct grid grid = grid_at(manifest_file_rank(file, own), grid_nranks(own), own->tensor_count,
-        own->pipeline_count, own->shard_group);
+    const struct grid grid = file_grid(file, own);
     const struct params_part part = grid_part(&grid);
     struct params params = {0};
     struct layout layout = {0};
@@ -118,7 +126,7 @@ static enum status describe_shard(cJSON *shards, uint64_t bytes, uint32_t crc, i
         goto fail;
     }
     int count = manifest_plan(ranges, &planned_bytes, &params, &layout, grid.data);
-    shard_name(name, file, manifest_file_count(own));
+    shard_name(name, file, manifest_file_count(&trainer->grid));
     cJSON_AddStringToObject(shard, "file", name);
     cJSON_AddNumberToObject(shard, "bytes", (double)bytes);
     cJSON_AddNumberToObject(shard, "crc32", crc);

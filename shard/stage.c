@@ -363,7 +363,7 @@ enum status stage_gather(double *all, size_t count, struct ring_comm *comm, stru
     return status;
 }
 
-/* Σ of what ranks of the first shard groups own, in rank order: the other groups own the same. */
+/* Σ of what ranks of the first shard groups own, in order of places: the other groups own the same. */
 static double sum_of_owned(const double *sums, const struct grid *grid)
 {
     double total = 0.0;

@@ -115,6 +115,7 @@ static enum status run_step(struct train_report *report, struct trainer *trainer
 static void tell_start(const struct trainer *trainer)
 {
     const struct train_config *config = &trainer->config;
+    const struct grid *grid = &trainer->grid;
     if (trainer->observer->start == NULL) return;
     struct train_start start = {
         .params = &trainer->params,
@@ -122,8 +123,8 @@ static void tell_start(const struct trainer *trainer)
         .text = tokens_vocab(trainer->tokens) > 0,
         .nranks = trainer->nranks,
         .shard_group = config->shard_group,
-        .grid = grid_at(trainer->rank, trainer->nranks, trainer->grid.tensor_count,
-            trainer->grid.pipeline_count, config->shard_group),
+        .grid = grid_at(grid_place(grid, grid->pipeline, grid->data, grid->tensor),
+            trainer->nranks, grid->tensor_count, grid->pipeline_count, config->shard_group),
         .transport = ring_comm_transport(trainer->comm),
         .first_step = trainer->step,
         .last_step = config->stop_at,

@@ -46,6 +46,7 @@ struct job_record {
 
 /* Hosts that are pretended, for neighbouring ranks, as many on each; 0: none. Set before a job. */
 static int fixture_hosts;
+static bool fixture_host_turns; /* ranks are on the hosts in turn instead */
 
 /* The rank whose main thread this is: for tests that stand between train() and what it calls. */
 static _Thread_local int fixture_own_rank;
@@ -100,7 +101,9 @@ static void fixture_rank(struct bootstrap *bootstrap, void *argument)
     struct ring_config ring = {.transport = job->transport, .slot_bytes = 4096};
     static const char *const hosts[] = {"h0", "h1", "h2", "h3"};
     fixture_own_rank = bootstrap_rank(bootstrap);
-    if (fixture_hosts > 0) ring.host = hosts[fixture_own_rank * fixture_hosts / job->nranks];
+    if (fixture_hosts > 0)
+        ring.host = hosts[fixture_host_turns ? fixture_own_rank % fixture_hosts
+                                             : fixture_own_rank * fixture_hosts / job->nranks];
     struct device *device = NULL;
     struct ring_comm *comm = NULL;
     if (!CHECK_OK(device_open(&device, "host"))) return;
