@@ -19,6 +19,7 @@ enum status trainer_validate(double *loss, size_t batches, struct trainer *train
         TRY(trainer_forward(&pass, trainer));
         double sum = 0.0;
         if (trainer_has_head(trainer)) TRY(model_loss(&sum, trainer->model));
+        else TRY(stage_settle(trainer->stage)); /* a device may still read this batch's ids */
         own[0] += sum;
         for (size_t t = 0; t < tokens; t++) own[1] += trainer->targets[t] != MODEL_IGNORED_TARGET;
     }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Training on a device is training on the host: losses and norms of three steps are near in float32 (relative 1e-5), in every
-# stage, with two ranks, with tensors that ranks share, with accumulation, recomputation, an offloaded optimizer, a checkpoint resumed, a sample; and every
+# stage, with two ranks, with tensors that ranks share and pipelines, with accumulation, recomputation, an offloaded optimizer, a checkpoint resumed, a sample; and every
 # ledger is as predicted. On the simulator, in its three orders of threads.
 # ctest: timeout=300 labels=plain
 set -u
@@ -51,9 +51,15 @@ both 1e-2 --stage 1 --ranks 2 --dtype float16 --gradient-dtype float32
 both 1e-5 --tensor 2 --ranks 2 --stage 1 --sample 3 --checkpoint-activations full
 both 1e-5 --tensor 2 --ranks 4 --stage 3 --checkpoint-activations partitioned
 both 1e-2 --tensor 2 --ranks 2 --dtype bfloat16 --sample 2
+both 1e-5 --tensor 2 --ranks 2 --stage 1 --checkpoint-activations offload --offload optimizer
+both 1e-5 --pipeline 2 --ranks 2 --stage 0 --accumulate 2
+both 1e-5 --pipeline 2 --ranks 4 --stage 3 --accumulate 3 --checkpoint-activations full --sample 3
+both 1e-5 --pipeline 2 --tensor 2 --ranks 8 --stage 3 --accumulate 2 --checkpoint-activations offload
+both 1e-2 --pipeline 2 --tensor 2 --ranks 4 --stage 1 --accumulate 2 --dtype bfloat16
 llama="--model llama-nano --lr 6e-4 --heads 4 --kv-heads 2 --hidden 48"
 both 1e-5 $llama --stage 3 --ranks 2 --checkpoint-activations full --sample 3
 both 1e-2 $llama --stage 2 --ranks 2 --dtype bfloat16
+both 1e-5 $llama --pipeline 2 --tensor 2 --ranks 4 --stage 2 --accumulate 2 --checkpoint-activations partitioned
 
 CUDASIM_ORDER=reverse run "$device" device --stage 3 --ranks 2
 run host host --stage 3 --ranks 2
