@@ -126,7 +126,7 @@ static enum status describe_shard(cJSON *shards, uint64_t bytes, uint32_t crc, i
         goto fail;
     }
     int count = manifest_plan(ranges, &planned_bytes, &params, &layout, grid.data);
-    shard_name(name, file, manifest_file_count(&trainer->grid));
+    shard_name(name, file, manifest_file_count(own));
     cJSON_AddStringToObject(shard, "file", name);
     cJSON_AddNumberToObject(shard, "bytes", (double)bytes);
     cJSON_AddNumberToObject(shard, "crc32", crc);
