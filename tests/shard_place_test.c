@@ -12,7 +12,7 @@
 
 static void check_rule(const char *hosts, int tensor_count, const char *expected, int spanning)
 {
-    int host[16], rank_at[16], nranks = (int)strlen(hosts);
+    int host[16] = {0}, rank_at[16], nranks = (int)strlen(hosts);
     char found[64] = "";
     for (int r = 0; r < nranks; r++) host[r] = hosts[r];
     int spans = grid_place_ranks(rank_at, host, nranks, tensor_count);
