@@ -105,11 +105,11 @@ static const struct argp argp = {.options = convert_options,
         "Kinds:\n"
         "  checkpoint   a directory that `ringzero train --checkpoint` writes: its newest step-…, or\n"
         "               one of them; of any number of ranks, stage, --tensor and --pipeline\n"
-        "  safetensors  one file with Hugging Face's names for GPT-2, with or without \"transformer.\";\n"
-        "               IN may be a folder with model.safetensors. OUT of that name gets a\n"
-        "               config.json beside it, where there is none, so that transformers loads the\n"
-        "               folder\n"
-        "  llmc         llm.c's model.bin, version 3 (float32) or 5 (bfloat16)\n\n"
+        "  safetensors  one file with Hugging Face's names for GPT-2 or Llama (tied, without scaled\n"
+        "               rotary positions), with or without \"transformer.\" or \"model.\" in front; IN may\n"
+        "               be a folder with model.safetensors. OUT of that name gets a config.json\n"
+        "               beside it, where there is none, so that transformers loads the folder\n"
+        "  llmc         llm.c's model.bin of GPT-2, version 3 (float32) or 5 (bfloat16)\n\n"
         "OUT must not be there yet, and appears when it is whole. A checkpoint that is written holds\n"
         "weights alone: `ringzero train --resume OUT`, with the model that convert names, starts at\n"
         "step 0 with a fresh optimizer, its own schedule and the begin of its data, at any number\n"
@@ -217,22 +217,33 @@ static enum status copy_all(const struct convert *convert)
 
 /* ---- what is said in the end ---- */
 
+static bool same_model(const struct model_config *a, const struct model_config *b)
+{
+    return a->architecture == b->architecture && a->max_t == b->max_t && a->vocab == b->vocab &&
+           a->layers == b->layers && a->heads == b->heads && a->channels == b->channels &&
+           model_kv_heads(a) == model_kv_heads(b) && model_hidden(a) == model_hidden(b) &&
+           model_rotary_base(a) == model_rotary_base(b);
+}
+
 /* The options of `ringzero train` that give this model. */
 static void model_options(char text[256], const struct model_config *config)
 {
+    bool is_llama = config->architecture == ARCHITECTURE_LLAMA;
     struct model_config preset;
     char hidden[32] = "", kv[32] = "";
     const char *name;
     for (size_t i = 0; (name = model_preset_name(i)) != NULL; i++) {
         if (model_preset(&preset, name) != STATUS_OK) continue;
         snprintf(text, 256, "--model %s", name);
-        if (memcmp(&preset, config, sizeof preset) == 0) return;
+        if (same_model(&preset, config)) return;
     }
-    if (config->hidden != 0) snprintf(hidden, sizeof hidden, " --hidden %d", config->hidden);
-    if (config->kv_heads != 0) snprintf(kv, sizeof kv, " --kv-heads %d", config->kv_heads);
-    snprintf(text, 256, "--model %s --layers %d --heads %d%s --channels %d%s --vocab %d --positions %d",
-        config->architecture == ARCHITECTURE_LLAMA ? "llama-nano" : "nano", config->layers,
-        config->heads, kv, config->channels, hidden, config->vocab, config->max_t);
+    if (config->hidden != 0 || is_llama)
+        snprintf(hidden, sizeof hidden, " --hidden %lld", (long long)model_hidden(config));
+    if (config->kv_heads != 0 || is_llama)
+        snprintf(kv, sizeof kv, " --kv-heads %d", model_kv_heads(config));
+    name = !is_llama ? "nano" : model_rotary_base(config) == 10000 ? "llama-nano" : "llama-1b";
+    snprintf(text, 256, "--model %s --layers %d --heads %d%s --channels %d%s --vocab %d --positions %d", name,
+        config->layers, config->heads, kv, config->channels, hidden, config->vocab, config->max_t);
 }
 
 static void print_summary(const struct convert *convert)

@@ -45,8 +45,9 @@ struct weights {
 
 /* llm.c's model file: float32 (version 3) or bfloat16 (5). */
 extern const struct weights_format weights_llmc;
-/* Hugging Face's GPT-2. Heads are in config.json beside it, or in its metadata; else C / 64. A file that is
- * written as model.safetensors gets a config.json beside it, if there is none. */
+/* Hugging Face's GPT-2 and Llama. What tensors do not tell is in config.json beside the file, or in its
+ * metadata: heads (of GPT-2 else C / 64), Llama's positions and base. A file that is written as
+ * model.safetensors gets a config.json beside it, if there is none. */
 extern const struct weights_format weights_safetensors;
 
 /* heads: 0, or instead of what the file says. errors: DATA naming file, field, found and expected;

@@ -51,11 +51,16 @@ grep -q '"step":1,' "$work/json" || fail "it does not begin with step 1: $(head 
 [ -e "$work/next/step-00000002/manifest.json" ] || fail "no checkpoint of step 2: $(ls "$work/next")"
 grep -q warn "$work/err" && fail "resuming what has no settings warns of them: $(cat "$work/err")"
 
-# Llama has no file but a checkpoint.
+# Llama: Hugging Face's file too, llm.c's not.
 run train --model llama-nano --layers 1 --channels 16 --hidden 24 --positions 8 --seq 8 --batch 1 --data "$work/text" --steps 1 --ranks 1 --checkpoint "$work/llama"
 refused "GPT-2's tensors only" convert "$work/llama" "$work/llama.bin"
-run convert "$work/llama" "$work/llama2"
+mkdir "$work/llama-hf"
+run convert "$work/llama" "$work/llama-hf/model.safetensors"
+parses "$work/llama-hf/config.json"
+run convert "$work/llama-hf" "$work/llama2"
 grep -qF -- "--model llama-nano --layers 1 --heads 8 --kv-heads 4 --channels 16 --hidden 24" "$work/out" || fail "Llama's options: $(cat "$work/out")"
+run convert "$work/llama2" "$work/llama3.safetensors"
+cmp "$work/llama-hf/model.safetensors" "$work/llama3.safetensors" || fail "Llama there and back"
 
 # Faults.
 refused "expected two paths" convert "$work/start"

@@ -1,4 +1,4 @@
-/* Weights in others' files: Hugging Face's GPT-2 gives the logits that it gave there; what is written is read again, bit for bit, and
+/* Weights in others' files: Hugging Face's GPT-2 and Llama give the logits that they gave there; what is written is read again, bit for bit, and
  * lies where the formats say; what is damaged is refused, naming file, tensor or field.
  * ctest: timeout=60
  */
@@ -22,11 +22,11 @@ static const char *in_folder(const char *name)
     return path;
 }
 
-static const char *golden_path(void)
+static const char *golden_path(const char *name)
 {
     static char golden[PATH_MAX];
     const char *source = getenv("RINGZERO_SOURCE");
-    snprintf(golden, sizeof golden, "%s/tests/golden/gpt2_hf_golden.safetensors", source != NULL ? source : ".");
+    snprintf(golden, sizeof golden, "%s/tests/golden/%s_hf_golden.safetensors", source != NULL ? source : ".", name);
     return golden;
 }
 
@@ -71,20 +71,29 @@ static void check_logits(const struct model_host *host, const struct safetensors
     device_close(device);
 }
 
-static struct model_host read_golden(void)
+/* heads: given, or 0. In blocks of 10 rows, so that the embedding comes in parts. */
+static struct model_host read_golden(const char *name, int heads)
 {
     struct weights *weights;
-    CHECK_STATUS(weights_open(&weights, golden_path(), &weights_safetensors, 7), STATUS_INVALID); /* 24 / 7 */
-    CHECK(weights == NULL);
-    if (!CHECK_OK(weights_open(&weights, golden_path(), &weights_safetensors, 3))) exit(test_result());
+    if (!CHECK_OK(weights_open(&weights, golden_path(name), &weights_safetensors, heads))) exit(test_result());
     struct model_config config = weights->config;
-    CHECK(config.vocab == 53 && config.max_t == 12 && config.channels == 24 && config.layers == 2 && config.heads == 3);
-    config.vocab_block = 10; /* so that the embedding comes in parts */
+    config.vocab_block = 10;
     struct model_host host = model_host_make(&config, 1);
-    CHECK(host.params.embedding_units == 6);
+    memset(host.weights, 0xff, host.params.elements * sizeof *host.weights);
     for (int i = 0; i < host.params.param_count; i++)
         CHECK_OK(weights_read(at_param(&host, &host.params.param[i]), &host.params.param[i], weights));
     weights_close(weights);
+    return host;
+}
+
+static struct model_host check_golden(const char *name, int heads, const struct model_config *expected)
+{
+    struct safetensors *golden;
+    struct model_host host = read_golden(name, heads);
+    CHECK(memcmp(&host.params.config, expected, sizeof *expected) == 0);
+    if (!CHECK_OK(safetensors_open(&golden, golden_path(name)))) exit(test_result());
+    check_logits(&host, golden);
+    safetensors_close(golden);
     return host;
 }
 
@@ -114,7 +123,9 @@ static void check_there_and_back(const char *name, const struct weights_format *
     struct weights *weights;
     write_all(name, format, dtype, host);
     if (!CHECK_OK(weights_open(&weights, in_folder(name), format, 0))) return;
-    CHECK(weights->dtype == dtype && weights->config.heads == 3 && weights->config.vocab == 53);
+    CHECK(weights->dtype == dtype && weights->config.vocab_block == 0);
+    weights->config.vocab_block = host->params.config.vocab_block;
+    CHECK(memcmp(&weights->config, &host->params.config, sizeof weights->config) == 0);
     float *values = calloc(host->params.elements, sizeof *values);
     for (int i = 0; i < host->params.param_count; i++) {
         const struct param *param = &host->params.param[i];
@@ -237,6 +248,8 @@ static void check_faults(void)
     safetensors_text("{" TENSOR("a", "[1,1,1,1,1]", "[0,4]") "}", 4, "tensor \"a\": shape");
     safetensors_text("{" TENSOR("wte.weight", "[4]", "[0,16]") "}", 16, "\"wte.weight\" has 1 dimensions, expected a matrix");
     safetensors_text("{" TENSOR("wte.weight", "[2,2]", "[0,16]") "," TENSOR("wpe.weight", "[2,2]", "[0,16]") "}", 16, "layers");
+    safetensors_text("{" TENSOR("wte.weight", "[2,2]", "[0,16]") "," TENSOR("wpe.weight", "[2,2]", "[0,16]") "," TENSOR("lm_head.weight", "[1,2]", "[0,8]") "}",
+        16, "\"lm_head.weight\" differs from \"wte.weight\"");
     struct weights *weights;
     struct model_config llama;
     CHECK_OK(model_preset(&llama, "llama-nano"));
@@ -250,22 +263,58 @@ static void check_faults(void)
     CHECK(access(in_folder("unfinished.bin.part"), F_OK) != 0);
 }
 
+/* A file of Llama's that has enough to be asked for what it is, and what config.json beside it says. */
+#define EMBED TENSOR("model.embed_tokens.weight", "[2,4]", "[0,32]")
+#define GATE  TENSOR("model.layers.0.mlp.gate_proj.weight", "[6,4]", "[0,96]")
+#define KEYS  TENSOR("model.layers.0.self_attn.k_proj.weight", "[2,4]", "[0,32]")
+#define BIAS  TENSOR("model.layers.0.self_attn.q_proj.bias", "[4]", "[0,16]")
+
+static void about_text(const char *about, const char *words)
+{
+    put("config.json", about, strlen(about));
+    safetensors_text("{" EMBED "," GATE "," KEYS "}", 96, words);
+}
+
+static void check_llama_faults(void)
+{
+    safetensors_text("{" EMBED "}", 32, "has no tensor \"layers.0.mlp.gate_proj.weight\"");
+    safetensors_text("{" EMBED "," GATE "," KEYS "," BIAS "}", 96, "expected a Llama without biases");
+    safetensors_text("{" EMBED "," GATE "," KEYS "}", 96, "nor a config.json beside it tells num_attention_heads");
+    about_text("{\"num_attention_heads\":2}", "tells max_position_embeddings");
+    about_text("{\"num_attention_heads\":3,\"max_position_embeddings\":8}", "3 heads have 4 columns, and k_proj 2");
+    about_text("{\"model_type\":\"qwen2\"}", "model_type is \"qwen2\", expected \"llama\"");
+    about_text("{\"hidden_act\":\"gelu\"}", "hidden_act is \"gelu\", expected \"silu\"");
+    about_text("{\"rms_norm_eps\":1e-6}", "rms_norm_eps is 1e-06, expected 1e-05");
+    about_text("{\"rope_scaling\":{\"rope_type\":\"llama3\"}}", "rope_type is \"llama3\", expected \"default\"");
+    about_text("{\"rope_parameters\":{\"rope_type\":\"yarn\"}}", "rope_type is \"yarn\", expected \"default\"");
+    put("config.json", "{\"activation_function\":\"relu\"}", 30);
+    safetensors_text("{" TENSOR("wte.weight", "[2,2]", "[0,16]") "," TENSOR("wpe.weight", "[2,2]", "[0,16]") "}", 16, "activation_function is \"relu\"");
+    CHECK(unlink(in_folder("config.json")) == 0);
+}
+
 int main(void)
 {
     if (mkdtemp(folder) == NULL) abort();
-    struct safetensors *golden;
-    if (!CHECK_OK(safetensors_open(&golden, golden_path()))) return test_result();
-    struct model_host host = read_golden();
-    check_logits(&host, golden);
-    safetensors_close(golden);
+    struct weights *weights;
+    const struct model_config gpt2 = {.max_t = 12, .vocab = 53, .layers = 2, .heads = 3, .channels = 24, .vocab_block = 10};
+    const struct model_config llama = {.architecture = ARCHITECTURE_LLAMA, .max_t = 14, .vocab = 31, .layers = 2, .heads = 6, .channels = 24,
+        .kv_heads = 2, .hidden = 40, .rotary_base = 500, .vocab_block = 10};
+    CHECK_STATUS(weights_open(&weights, golden_path("gpt2"), &weights_safetensors, 7), STATUS_INVALID); /* 24 / 7 */
+    CHECK(weights == NULL);
+    struct model_host host = check_golden("gpt2", 3, &gpt2), other = check_golden("llama", 0, &llama);
     check_there_and_back("model.bin", &weights_llmc, DTYPE_FLOAT32, &host);
     check_there_and_back("half.bin", &weights_llmc, DTYPE_BFLOAT16, &host);
     check_there_and_back("model.safetensors", &weights_safetensors, DTYPE_FLOAT32, &host);
     check_there_and_back("half.safetensors", &weights_safetensors, DTYPE_FLOAT16, &host);
     check_there_and_back("bhalf.safetensors", &weights_safetensors, DTYPE_BFLOAT16, &host);
+    CHECK(unlink(in_folder("config.json")) == 0); /* beside model.safetensors, and of another model than these: */
+    check_there_and_back("llama.safetensors", &weights_safetensors, DTYPE_FLOAT32, &other);
+    check_there_and_back("bllama.safetensors", &weights_safetensors, DTYPE_BFLOAT16, &other);
     check_places(&host);
     check_faults();
+    check_llama_faults();
     model_host_free(&host);
+    model_host_free(&other);
     char command[PATH_MAX + 16];
     snprintf(command, sizeof command, "rm -rf %s", folder);
     return system(command) == 0 ? test_result() : 1;

@@ -1,0 +1,204 @@
+/* weights_about: see weights_about.h.
+ */
+#include "model/weights_about.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FILE_NAME      "model.safetensors" /* in a folder that transformers loads, beside … */
+#define ABOUT_NAME     "config.json"
+#define HEAD_COLS      64 /* of GPT-2's published sizes */
+#define DOCUMENT_TOKEN 50256
+#define EPSILON        1e-5 /* of our norms */
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+static void path_beside(char beside[PATH_MAX], const char *path)
+{
+    snprintf(beside, PATH_MAX, "%.*s" ABOUT_NAME, (int)(base_of(path) - path), path);
+}
+
+/* ---- reading ---- */
+
+/* What is known, of the file at `path`. */
+struct known {
+    const char *path;
+    const struct safetensors *file;
+    cJSON *root; /* config.json; NULL: there is none */
+};
+
+static cJSON *parse_beside(const char *path)
+{
+    char beside[PATH_MAX], text[16384];
+    path_beside(beside, path);
+    FILE *file = fopen(beside, "re");
+    if (file == NULL) return NULL;
+    size_t bytes = fread(text, 1, sizeof text, file);
+    fclose(file);
+    return cJSON_ParseWithLength(text, bytes);
+}
+
+/* A whole number above 0; 0: nobody tells, or something else. */
+static int number_of(const char *name, const struct known *known)
+{
+    const char *told = safetensors_metadata(name, known->file);
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(known->root, name);
+    if (item == NULL) /* where transformers 5 keeps what belongs to rotary positions */
+        item = cJSON_GetObjectItemCaseSensitive(
+            cJSON_GetObjectItemCaseSensitive(known->root, "rope_parameters"), name);
+    double value = told != NULL ? atof(told) : cJSON_IsNumber(item) ? item->valuedouble : 0.0;
+    return value >= 1.0 && value <= INT_MAX && value == floor(value) ? (int)value : 0;
+}
+
+/* Of fields that change what is computed: the value that our models have, or none. */
+static enum status check_word(
+    const cJSON *parent, const char *name, const char *expected, const char *path)
+{
+    const char *found = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(parent, name));
+    if (found == NULL || strcmp(found, expected) == 0) return STATUS_OK;
+    return FAIL(STATUS_DATA, "%s beside %s: %s is \"%.40s\", expected \"%s\": no other is computed here",
+        ABOUT_NAME, path, name, found, expected);
+}
+
+static enum status check_epsilon(const char *name, const struct known *known)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(known->root, name);
+    if (!cJSON_IsNumber(item) || fabs(item->valuedouble - EPSILON) <= 1e-9) return STATUS_OK;
+    return FAIL(STATUS_DATA, "%s beside %s: %s is %g, expected %g: no other is computed here",
+        ABOUT_NAME, known->path, name, item->valuedouble, EPSILON);
+}
+
+static enum status read_gpt2(struct model_config *config, const struct known *known)
+{
+    TRY(check_word(known->root, "activation_function", "gelu_new", known->path));
+    TRY(check_epsilon("layer_norm_epsilon", known));
+    if (config->heads == 0) config->heads = number_of("n_head", known);
+    if (config->heads == 0) config->heads = config->channels / HEAD_COLS;
+    if (config->heads == 0) config->heads = 1;
+    return STATUS_OK;
+}
+
+static enum status read_llama(struct model_config *config, const struct known *known)
+{
+    const cJSON *scaling = cJSON_GetObjectItemCaseSensitive(known->root, "rope_scaling");
+    const cJSON *rope = cJSON_GetObjectItemCaseSensitive(known->root, "rope_parameters");
+    TRY(check_word(known->root, "model_type", "llama", known->path));
+    TRY(check_word(known->root, "hidden_act", "silu", known->path));
+    TRY(check_word(scaling, "rope_type", "default", known->path));
+    TRY(check_word(scaling, "type", "default", known->path));
+    TRY(check_word(rope, "rope_type", "default", known->path));
+    TRY(check_epsilon("rms_norm_eps", known));
+    if (config->heads == 0) config->heads = number_of("num_attention_heads", known);
+    config->max_t = number_of("max_position_embeddings", known);
+    config->rotary_base = number_of("rope_theta", known);
+    if (config->heads > 0 && config->max_t > 0) return STATUS_OK;
+    return FAIL(STATUS_DATA,
+        "%s: neither its metadata nor a " ABOUT_NAME " beside it tells %s, which its tensors do not: put the "
+        "model's own " ABOUT_NAME " there",
+        known->path, config->heads == 0 ? "num_attention_heads" : "max_position_embeddings");
+}
+
+enum status weights_about_read(
+    struct model_config *config, const char *path, const struct safetensors *file)
+{
+    struct known known = {path, file, parse_beside(path)};
+    enum status status = config->architecture == ARCHITECTURE_LLAMA ? read_llama(config, &known)
+                                                                    : read_gpt2(config, &known);
+    cJSON_Delete(known.root);
+    return status;
+}
+
+/* ---- writing ---- */
+
+struct field {
+    const char *name;
+    int value;
+};
+
+#define FIELDS_MOST 8
+
+/* By their names; returns their number. */
+static int fields_of(struct field fields[FIELDS_MOST], const struct model_config *config)
+{
+    const struct field gpt2[] = {{"n_head", config->heads}, {"n_layer", config->layers},
+        {"n_embd", config->channels}, {"n_positions", config->max_t}, {"n_ctx", config->max_t},
+        {"vocab_size", config->vocab}};
+    const struct field llama[] = {{"num_attention_heads", config->heads},
+        {"num_key_value_heads", model_kv_heads(config)}, {"max_position_embeddings", config->max_t},
+        {"rope_theta", model_rotary_base(config)}, {"num_hidden_layers", config->layers},
+        {"hidden_size", config->channels}, {"intermediate_size", (int)model_hidden(config)},
+        {"vocab_size", config->vocab}};
+    bool is_llama = config->architecture == ARCHITECTURE_LLAMA;
+    memcpy(fields, is_llama ? llama : gpt2, is_llama ? sizeof llama : sizeof gpt2);
+    return (int)((is_llama ? sizeof llama : sizeof gpt2) / sizeof *fields);
+}
+
+void weights_about_fill(struct weights_about *about, const struct model_config *config)
+{
+    static const char *const names[] = {"n_head", "num_attention_heads", "num_key_value_heads",
+        "max_position_embeddings", "rope_theta"}; /* what tensors do not tell */
+    struct field fields[FIELDS_MOST];
+    int count = fields_of(fields, config), at = 0;
+    about->metadata[at++] = "format";
+    about->metadata[at++] = "pt";
+    for (int i = 0; i < count; i++)
+        for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+            if (strcmp(fields[i].name, names[n]) != 0) continue;
+            snprintf(about->text[i], sizeof about->text[i], "%d", fields[i].value);
+            about->metadata[at++] = fields[i].name;
+            about->metadata[at++] = about->text[i];
+        }
+    about->metadata[at] = NULL;
+}
+
+/* What transformers must know to load the folder. */
+static cJSON *describe(const struct model_config *config)
+{
+    bool is_llama = config->architecture == ARCHITECTURE_LLAMA;
+    const char *architectures[] = {is_llama ? "LlamaForCausalLM" : "GPT2LMHeadModel"};
+    struct field fields[FIELDS_MOST];
+    int count = fields_of(fields, config);
+    cJSON *root = cJSON_CreateObject();
+    cJSON_AddStringToObject(root, "model_type", is_llama ? "llama" : "gpt2");
+    cJSON_AddItemToObject(root, "architectures", cJSON_CreateStringArray(architectures, 1));
+    cJSON_AddStringToObject(
+        root, is_llama ? "hidden_act" : "activation_function", is_llama ? "silu" : "gelu_new");
+    for (int i = 0; i < count; i++)
+        cJSON_AddNumberToObject(root, fields[i].name, fields[i].value);
+    cJSON_AddNumberToObject(root, is_llama ? "rms_norm_eps" : "layer_norm_epsilon", EPSILON);
+    cJSON_AddBoolToObject(root, "tie_word_embeddings", true);
+    for (int i = 0; i < 2; i++) { /* GPT-2's documents begin and end with the last of its own tokens */
+        const char *name = i == 0 ? "bos_token_id" : "eos_token_id";
+        if (!is_llama && config->vocab > DOCUMENT_TOKEN)
+            cJSON_AddNumberToObject(root, name, DOCUMENT_TOKEN);
+        else cJSON_AddNullToObject(root, name);
+    }
+    return root;
+}
+
+enum status weights_about_write(const char *path, const struct model_config *config)
+{
+    char beside[PATH_MAX];
+    if (strcmp(base_of(path), FILE_NAME) != 0) return STATUS_OK;
+    path_beside(beside, path);
+    FILE *file = fopen(beside, "wxe");
+    if (file == NULL && errno == EEXIST) return STATUS_OK;
+    if (file == NULL) return FAIL(STATUS_SYSTEM, "%s: cannot be written: %s", beside, strerror(errno));
+    cJSON *root = describe(config);
+    char *text = cJSON_Print(root);
+    cJSON_Delete(root);
+    bool written = text != NULL && fprintf(file, "%s\n", text) > 0;
+    cJSON_free(text);
+    if (fclose(file) == 0 && written) return STATUS_OK;
+    unlink(beside);
+    return FAIL(STATUS_SYSTEM, "%s: cannot be written: make room", beside);
+}
