@@ -19,6 +19,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/model_internal.h"
@@ -242,6 +243,33 @@ enum status model_loss(double *loss, struct model *model)
     if (model->loss_there != NULL) TRY(event_synchronize(model->loss_there, model->device));
     *loss = *model->loss;
     return STATUS_OK;
+}
+
+static void sum_sequences(double *sums, const float *lse, const float *target, const int32_t *targets,
+    const struct block_shape *shape)
+{
+    for (size_t b = 0; b < shape->batch; b++) {
+        sums[b] = 0.0;
+        for (size_t r = b * shape->t; r < (b + 1) * shape->t; r++)
+            if (targets[r] != MODEL_IGNORED_TARGET) sums[b] += (double)lse[r] - (double)target[r];
+    }
+}
+
+enum status model_sequence_losses(double *sums, struct model *model)
+{
+    const struct ops_context *context = &model->context;
+    size_t rows = model->shape.rows, bytes = rows * sizeof(float);
+    assert(model->targets != NULL); /* a forward with targets came before */
+    float *copies = malloc(2 * bytes + rows * sizeof(int32_t));
+    if (copies == NULL) return FAIL(STATUS_SYSTEM, "no memory for the losses of %zu tokens", rows);
+    int32_t *targets = (int32_t *)(void *)(copies + 2 * rows);
+    context->ops->copy(copies, model->head_lse, bytes, context);
+    context->ops->copy(copies + rows, model->head_target, bytes, context);
+    context->ops->copy(targets, model->targets, rows * sizeof *targets, context);
+    enum status status = model_synchronize(model);
+    if (status == STATUS_OK) sum_sequences(sums, copies, copies + rows, targets, &model->shape);
+    free(copies);
+    return status;
 }
 
 /* ---- backward ---- */

@@ -91,6 +91,11 @@ MUST_CHECK enum status model_forward(double *loss, size_t *valid, const int32_t 
  * after it. Not a number where the stream failed before. */
 MUST_CHECK enum status model_loss(double *loss, struct model *model);
 
+/* sums (B): what each sequence has of the loss of the last forward, which had targets; on the last
+ * part, before anything else is computed. Waits for the stream. errors: SYSTEM, the stream's. cost:
+ * copies 2·B·T floats. */
+MUST_CHECK enum status model_sequence_losses(double *sums, struct model *model);
+
 /* Adds scale · d loss / d parameter to the gradients that hooks lend. Follows a forward with
  * targets; pass 1/(valid tokens of the global batch) for the mean. tokens and targets of the
  * forward must still be there. */

@@ -146,6 +146,28 @@ def tokens():
     write("tokens", "header_only", b"\0" + shard(20240520, 1, 0, [], "<H")[:500])
 
 
+def choices():
+    def example(number, label, *lists):
+        words = [number, label, len(lists) - 1] + [word for one in lists for word in [len(one)] + one]
+        return struct.pack("<%dH" % (len(words) + 2), 65535, 2 * len(words) + 4, *words)
+
+    def questions(*examples, count=None, version=1):
+        head = (20240522, version, len(examples) if count is None else count, max(map(len, examples)))
+        return b"\1\17\7" + struct.pack("<256i", *head, *[0] * 252) + b"".join(examples)
+
+    one, two = example(0, 3, [1, 2, 3], [4, 5], [6], [7, 8, 9], [10]), example(1, 0, [11], [12] * 12, [13], [14, 15], [16])
+    write("choices", "good", questions(one, two))
+    write("choices", "batch_1", b"\1\17\0" + questions(one, two)[3:])
+    write("choices", "too_few", questions(one, count=2))
+    write("choices", "too_many", questions(one, two, count=1))
+    write("choices", "endings_differ", questions(one, example(1, 0, [1], [2], [3])))
+    write("choices", "label", questions(example(0, 2, [1], [2], [3])))
+    write("choices", "no_context", questions(example(0, 1, [], [2], [3])))
+    write("choices", "id", questions(example(0, 1, [1], [2], [65535])))
+    write("choices", "too_long", questions(example(0, 1, [1] * 10, [2] * 8, [3])))
+    write("choices", "cut", questions(one, two)[:-3])
+
+
 def tokenizer():
     def vocabulary(kind, text, lines):
         return bytes([kind, len(text) // 4]) + text + lines
@@ -272,5 +294,5 @@ def tunables():
     write("tunables", "interface", variables((7, b"lo")))
 
 
-for make in (hub, member, join, tcp, shm, tokens, tokenizer, weights, executor, window, manifest, launch, tunables):
+for make in (hub, member, join, tcp, shm, tokens, choices, tokenizer, weights, executor, window, manifest, launch, tunables):
     make()
