@@ -118,11 +118,14 @@ void history_start(struct train_history *history, const struct train_start *star
     history->elements = start->params->whole_elements;
 }
 
-/* llm.c's: validation ("test") losses are tel, training losses trl. */
+/* llm.c's: validation ("test") losses are tel, scores of hellaswag eval, training losses trl. */
 static void write_main_log(FILE *log, const struct train_report *report)
 {
     if (log == NULL) return;
     if (report->validated) fprintf(log, "s:%" PRIu64 " tel:%.4f\n", report->step, report->validation_loss);
+    if (report->chosen)
+        fprintf(log, "s:%" PRIu64 " eval:%.4f\n", report->step,
+            (double)report->score.by_mean / (double)report->choice_count);
     fprintf(log, "s:%" PRIu64 " trl:%.4f lr:%.6f norm:%.2f\n", report->step, report->loss,
         (double)report->lr, report->norm);
     fflush(log);

@@ -28,6 +28,8 @@ enum key {
     KEY_LOSS_SCALE_INTERVAL,
     KEY_VALIDATE_EVERY,
     KEY_VALIDATE_BATCHES,
+    KEY_HELLASWAG,
+    KEY_HELLASWAG_EVERY,
     KEY_CHECKPOINT,
     KEY_CHECKPOINT_EVERY,
     KEY_RESUME,
@@ -131,6 +133,10 @@ static error_t parse_files(int key, char *text, struct train_options *train)
         config->validate_batches =
             (size_t)options_integer(text, "--validate-batches", 0, INT_MAX, common);
         return 0;
+    case KEY_HELLASWAG: config->hellaswag = text; return 0;
+    case KEY_HELLASWAG_EVERY:
+        config->hellaswag_every = take_steps(text, "--hellaswag-every", 0, common);
+        return 0;
     case KEY_CHECKPOINT: config->checkpoint_dir = text; return 0;
     case KEY_CHECKPOINT_EVERY:
         config->checkpoint_every = take_steps(text, "--checkpoint-every", 1, common);
@@ -200,6 +206,9 @@ static const struct argp_option options[] = {
     {"validate-every", KEY_VALIDATE_EVERY, "N", 0, "steps (100); 0: only at the end", 7},
     {"validate-batches", KEY_VALIDATE_BATCHES, "N", 0,
         "at most, until the end takes all (16); 0: all", 7},
+    {"hellaswag", KEY_HELLASWAG, "FILE", 0,
+        "questions with endings, in llm.c's format: how often the right one is the likeliest", 7},
+    {"hellaswag-every", KEY_HELLASWAG_EVERY, "N", 0, "steps (100), and at the end; 0: only then", 7},
     {"checkpoint", KEY_CHECKPOINT, "DIR", 0, "write one at the end; the newest two are kept", 7},
     {"checkpoint-every", KEY_CHECKPOINT_EVERY, "N", 0, "and every N steps", 7},
     {"resume", KEY_RESUME, "DIR", 0, "go on from the newest checkpoint in DIR", 7},
@@ -209,7 +218,7 @@ static const struct argp_option options[] = {
         7},
     {"sample", KEY_SAMPLE, "N", 0, "tokens of text at the end (0)", 7},
     {"prompt", KEY_PROMPT, "TEXT", 0, "that the sample continues (a line break)", 7},
-    {"temperature", KEY_TEMPERATURE, "X", 0, "of the sample (0.8)", 7},
+    {"temperature", KEY_TEMPERATURE, "X", 0, "of the sample (0.8); 0: always the likeliest token", 7},
     {"plot", KEY_PLOT, "FILE.svg", 0, "a picture of loss and throughput (gnuplot)", 7},
     {"report", KEY_REPORT, "FILE.html", 0, "a page about the run: curves, and the ledger", 7},
     {"main-log", KEY_MAIN_LOG, "FILE", 0, "a line per step as llm.c's main.log has them", 7},
@@ -243,7 +252,8 @@ static const struct argp argp = {
     "All stages give the same losses and weights, bit for bit; with --accumulate those that reduce at "
     "the same moment.\n\n"
     "--json writes one object per step: step, loss, lr, norm, tokens_per_s, step_ms, wait_ms, "
-    "skipped, loss_scale, val_loss where there was a validation, and, in bytes, of rank 0: "
+    "skipped, loss_scale, val_loss where there was a validation, hellaswag and hellaswag_sum (the share of right ones by the "
+    "mean and by the sum of losses) where that was asked, and, in bytes, of rank 0: "
     "held{tag{now, peak}}, sent{collective}, received{collective}, predicted_sent{collective} (each "
     "step then waits for its last operation). A loss or norm that is not finite is null. With --profile, before the ledger: "
     "profile{steps, ms, model_flops, mark_gflops, mark_copy_gbps, rows, ring}, where a row is name, "

@@ -127,6 +127,10 @@ static void print_step_json(FILE *json, const struct train_report *report)
         report->tokens_per_s, report->step_ms, report->wait_ms, report->skipped,
         report->loss_scale);
     if (report->validated) print_number(json, "val_loss", report->validation_loss);
+    if (report->chosen) {
+        print_number(json, "hellaswag", (double)report->score.by_mean / (double)report->choice_count);
+        print_number(json, "hellaswag_sum", (double)report->score.by_sum / (double)report->choice_count);
+    }
     train_print_step_ledger(json, &report->ledger);
     fputs("}\n", json);
     fflush(json);
@@ -181,7 +185,7 @@ static void print_step(void *context, const struct train_report *report)
     history_step(printer->history, report);
     int64_t now = clock_ns();
     bool first = report->step == printer->first_step + 1, last = report->step == printer->last_step;
-    bool special = first || last || report->validated || report->skipped;
+    bool special = first || last || report->validated || report->chosen || report->skipped;
     if (!first) printer->step_ms[printer->times++ % TRAIN_TIMES] = report->step_ms;
     if (!special && now - printer->printed_ns < PRINT_EVERY_NS) return;
     printer->printed_ns = now;
@@ -189,6 +193,10 @@ static void print_step(void *context, const struct train_report *report)
     if (report->validated)
         printf("# validation after step %" PRIu64 ": %.4f nats per token\n", report->step,
             report->validation_loss);
+    if (report->chosen)
+        printf("# hellaswag after step %" PRIu64 ": %.4f by mean loss, %.4f by sum, of %" PRIu64 " questions\n",
+            report->step, (double)report->score.by_mean / (double)report->choice_count,
+            (double)report->score.by_sum / (double)report->choice_count, report->choice_count);
     if (last) print_summary(printer, report);
 }
 

@@ -66,7 +66,7 @@ struct ledger_events {
     uint64_t reductions;  /* backwards whose gradients were reduced */
     uint64_t updates;     /* steps that were not skipped */
     uint64_t forwards;    /* without a backward */
-    uint64_t validations; /* each gathers two scalars: loss, valid tokens */
+    uint64_t validations; /* each gathers two scalars: loss, valid tokens; or a score */
     uint64_t tensor_sum_bytes; /* predicted of the sums that these passes made: tensor.h */
     uint64_t pipeline_bytes;   /* and of what they sent to other stages: pipeline_run.h */
     uint64_t tokens_told;      /* of a sample, to the stages of a pipeline that do not know: one scalar */

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/choices.h"
 #include "model/params.h"
 #include "optim/adam.h"
 #include "optim/loss_scale.h"
@@ -47,12 +48,14 @@ struct train_config {
     uint64_t seed;              /* of weights, order of data and sample; below 2^53 */
     uint64_t validate_every;    /* steps; 0: only at the end */
     size_t validate_batches;    /* at most, spread over the split; 0: all. The last one takes all */
+    const char *hellaswag;     /* questions with endings (choices.h); NULL: none */
+    uint64_t hellaswag_every;  /* steps; 0: only at the end */
     const char *checkpoint_dir; /* NULL: none. One is written at the end, … */
     uint64_t checkpoint_every;  /* … and every so many steps; 0: only at the end */
     const char *resume_dir; /* NULL: start from the seed. A checkpoint_dir, or a step-… in it */
     int sample_tokens;      /* 0: no sample at the end */
     const char *sample_prompt; /* text models only */
-    float temperature;         /* of the sample, > 0 */
+    float temperature;         /* of the sample; 0: the likeliest token */
     enum dtype dtype;          /* of weights: float32, or 16 bits with float32 master weights */
     enum dtype gradient_dtype; /* held, accumulated and sent: float32 or dtype */
     enum dtype reduce_dtype;   /* in which 16-bit gradients are summed on the way: float32 or theirs */
@@ -107,6 +110,9 @@ struct train_report {
     struct ledger_step ledger; /* with step_ledger: bytes held, and sent and received by it */
     bool validated;
     double validation_loss;
+    bool chosen; /* a score of hellaswag */
+    struct choices_score score;
+    uint64_t choice_count; /* of questions */
 };
 
 /* How much of the steps' time, from the first forward to the norm, ranks had nothing to do: without

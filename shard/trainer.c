@@ -154,6 +154,19 @@ static bool is_due(uint64_t step, uint64_t every)
     return every > 0 && step % every == 0;
 }
 
+/* Where it is time for that. */
+static enum status choose(struct train_report *report, bool is_end, struct trainer *trainer)
+{
+    report->chosen = trainer->choices != NULL &&
+                     (is_end || is_due(trainer->step, trainer->config.hellaswag_every));
+    if (!report->chosen) return STATUS_OK;
+    report->choice_count = choices_count(trainer->choices);
+    observe_begin_beside("hellaswag", trainer);
+    TRY(trainer_choose(&report->score, trainer));
+    observe_end_beside(trainer);
+    return STATUS_OK;
+}
+
 static enum status run_steps(struct trainer *trainer)
 {
     const struct train_config *config = &trainer->config;
@@ -170,6 +183,7 @@ static enum status run_steps(struct trainer *trainer)
                 &report.validation_loss, is_end ? 0 : config->validate_batches, trainer));
             observe_end_beside(trainer);
         }
+        TRY(choose(&report, is_end, trainer));
         if (trainer->observer->step != NULL)
             trainer->observer->step(trainer->observer->context, &report);
         if (config->checkpoint_dir != NULL &&

@@ -4,6 +4,7 @@
 #ifndef SHARD_TRAINER_H
 #define SHARD_TRAINER_H
 
+#include "model/choices.h"
 #include "model/model.h"
 #include "model/tokens.h"
 #include "shard/agree.h"
@@ -34,6 +35,8 @@ struct trainer {
     struct pipeline_run *pipeline;
     uint64_t passes_ns, passes_wait_ns; /* from first forwards to norms: the time, and of it blocked */
     int32_t *inputs, *targets; /* (accumulate, batch, seq) of the step in hand */
+    struct choices *choices;   /* of config.hellaswag; NULL: none */
+    double *choice_losses;     /* of a block's rows */
     double *gathered;          /* [2·nranks]; see grid_sum_over_data() */
 
     uint64_t step;      /* steps done, of the whole run */
@@ -125,6 +128,9 @@ int train_values(
 /* validation.c: the mean loss over the validation split, or over at most `batches` of its batches
  * (0: all), in nats per token. collective. */
 MUST_CHECK enum status trainer_validate(double *loss, size_t batches, struct trainer *trainer);
+
+/* choose.c: config.hellaswag's score. collective. */
+MUST_CHECK enum status trainer_choose(struct choices_score *score, struct trainer *trainer);
 
 /* sample.c: continues the prompt and tells the observer. collective: every rank draws the same
  * tokens. */

@@ -25,6 +25,32 @@ static enum status open_tokens(struct trainer *trainer)
     return STATUS_OK;
 }
 
+static enum status open_choices(struct trainer *trainer)
+{
+    const struct train_config *config = &trainer->config;
+    if (config->hellaswag == NULL) return STATUS_OK;
+    TRY(choices_open(&trainer->choices, config->hellaswag, config->model.vocab, config->seq));
+    size_t rows = (size_t)config->batch + (size_t)choices_endings(trainer->choices);
+    trainer->choice_losses = calloc(rows, sizeof *trainer->choice_losses);
+    if (trainer->choice_losses != NULL) return STATUS_OK;
+    return FAIL(STATUS_SYSTEM, "no memory for the losses of %zu endings", rows);
+}
+
+/* Ranks that had other files would wait for one another. */
+static enum status agree_data(struct trainer *trainer)
+{
+    const struct tokens *tokens = trainer->tokens;
+    const struct choices *choices = trainer->choices;
+    const struct agree_value values[] = {
+        {"tokens to train on", (double)tokens_count(tokens, SPLIT_TRAIN), NULL},
+        {"tokens held out", (double)tokens_count(tokens, SPLIT_VALIDATION), NULL},
+        {"vocabulary", trainer->config.model.vocab, NULL},
+        {"examples of hellaswag", choices == NULL ? 0.0 : (double)choices_count(choices), NULL},
+        {"endings of hellaswag", choices == NULL ? 0 : choices_endings(choices), NULL},
+    };
+    return agree_values(values, sizeof values / sizeof *values, trainer->bootstrap);
+}
+
 static struct stage_config stage_config_of(const struct trainer *trainer)
 {
     struct stage_config stage =
@@ -89,6 +115,7 @@ static enum status open_own(struct trainer *trainer)
 {
     const struct train_config *config = &trainer->config;
     TRY(open_tokens(trainer));
+    TRY(open_choices(trainer));
     struct params_part part = grid_part(&trainer->grid);
     TRY(params_make_part(&trainer->params, &config->model, &part));
     TRY(layout_make(&trainer->layout, &trainer->params, config->shard_group));
@@ -135,12 +162,7 @@ enum status trainer_open(struct trainer *trainer)
     if (config->memory_limit_bytes > 0) device_limit(trainer->device, config->memory_limit_bytes);
     TRY(grid_open(&trainer->grid, trainer->comm));
     TRY(agree(open_own(trainer), trainer->bootstrap));
-    const struct agree_value data[] = {
-        {"tokens to train on", (double)tokens_count(trainer->tokens, SPLIT_TRAIN), NULL},
-        {"tokens held out", (double)tokens_count(trainer->tokens, SPLIT_VALIDATION), NULL},
-        {"vocabulary", config->model.vocab, NULL},
-    };
-    TRY(agree_values(data, 3, trainer->bootstrap));
+    TRY(agree_data(trainer));
     if (config->resume_dir != NULL) TRY(checkpoint_load(trainer));
     if (config->checkpoint_dir != NULL) TRY(checkpoint_prepare(trainer));
     TRY(stage_publish(trainer->stage));
@@ -160,6 +182,8 @@ void trainer_close(struct trainer *trainer)
     layout_free(&trainer->layout);
     params_free(&trainer->params);
     tokens_close(trainer->tokens);
+    choices_close(trainer->choices);
+    free(trainer->choice_losses);
     free(trainer->inputs);
     free(trainer->targets);
     free(trainer->gathered);

@@ -52,6 +52,17 @@ expect 0 "measured and predicted: OK" -- "$program" train --ranks 2 --data "$dir
 [ "$(grep -c '<svg' "$dir/page.html")" -eq 5 ] && grep -q 'Measured equals predicted on all 2 ranks' "$dir/page.html" ||
     fail "the page: $(cat "$dir/page.html")"
 [ "$(wc -l <"$dir/loss.dat")" -eq 9 ] || fail "the picture's numbers: $(cat "$dir/loss.dat")"
+
+# ---- questions with endings: two of them, of bytes; the score where llm.c has it ----
+uint16() { for n in "$@"; do printf "\\x$(printf %02x $((n & 255)))\\x$(printf %02x $((n >> 8 & 255)))"; done; }
+example() { uint16 65535 $((2 * ($# + 2))) "$@"; } # number, label, endings, then lists
+questions() { int32 20240522 1 2 34; head -c 1008 /dev/zero; example 0 1 4  2 116 104  1 101  2 32 114  3 1 2 3  1 9; example 1 0 4  1 99  4 104 117 110 107  1 7  1 8  2 9 9; }
+questions >"$dir/questions.bin"
+expect 0 "# hellaswag after step 8: " " of 2 questions" "measured and predicted: OK" -- "$program" train --ranks 2 --data "$dir/text" $small --steps 8 \
+    --hellaswag "$dir/questions.bin" --hellaswag-every 4 --main-log "$dir/main.log" --json "$dir/questions"
+[ "$(grep -cE '^s:[48] eval:(0.0000|0.5000|1.0000)$' "$dir/main.log")" -eq 2 ] || fail "llm.c's lines of scores: $(cat "$dir/main.log")"
+[ "$(grep -cE '"step":[48],.*"hellaswag":(0|0.5|1),"hellaswag_sum":(0|0.5|1),' "$dir/questions")" -eq 2 ] || fail "scores in JSON: $(cat "$dir/questions")"
+expect 1 "$dir/text: header[0] (magic) is " "expected 20240522" -- "$program" train --data "$dir/text" $small --steps 1 --hellaswag "$dir/text"
 expect 1 "--report $dir/none/page.html cannot be written: No such file or directory" -- \
     "$program" train --ranks 2 --data "$dir/text" $small --steps 8 --report "$dir/none/page.html"
 

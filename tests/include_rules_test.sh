@@ -27,8 +27,8 @@ may bench "verbs ring model optim shard bench"
 # shard reaches the model through its entry points only, and the ring through its public header.
 while IFS=: read -r file target; do
   case $target in
-  model/hooks.h | model/params.h | model/uses.h | model/model.h | model/tokens.h | model/draw.h | model/weights.h | ring/ring.h | ring/plan.h) ;;
-  *) complain "$file includes $target; shard may include of model only hooks.h params.h uses.h model.h tokens.h draw.h weights.h, of ring only ring.h plan.h" ;;
+  model/hooks.h | model/params.h | model/uses.h | model/model.h | model/tokens.h | model/draw.h | model/weights.h | model/choices.h | ring/ring.h | ring/plan.h) ;;
+  *) complain "$file includes $target; shard may include of model only hooks.h params.h uses.h model.h tokens.h draw.h weights.h choices.h, of ring only ring.h plan.h" ;;
   esac
 done < <(grep -HoE '^#include "(model|ring)/[^"]+"' shard/*.[ch] | sed -E 's/#include "([^"]+)"/\1/')
 

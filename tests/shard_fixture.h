@@ -27,6 +27,8 @@ struct rank_record {
     double loss[FIXTURE_STEPS], norm[FIXTURE_STEPS]; /* [steps since the start] */
     float lr[FIXTURE_STEPS];
     double validation;                               /* the last */
+    int scores; /* told */
+    struct choices_score score; /* the last */
     bool text_tokens;
     int sample_count;
     int32_t sample[256];
@@ -67,6 +69,8 @@ static void fixture_step(void *context, const struct train_report *report)
     }
     record->skipped += report->skipped;
     record->loss_scale = report->loss_scale;
+    record->scores += report->chosen;
+    if (report->chosen) record->score = report->score;
     if (record->steps == FIXTURE_STEPS) return;
     record->loss[record->steps] = report->loss;
     record->lr[record->steps] = report->lr;
