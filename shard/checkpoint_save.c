@@ -215,7 +215,7 @@ enum status checkpoint_save(char directory[CHECKPOINT_PATH_BYTES], struct traine
         return FAIL(STATUS_SYSTEM, "no memory for a checkpoint of %d ranks", trainer->nranks);
     enum status status = save_all(temporary, directory, written, trainer);
     free(written);
-    if (status != STATUS_OK && trainer->rank == 0 && !bootstrap_failed(trainer->bootstrap))
-        remove_directory(temporary);
+    bool all_know = status != STATUS_PEER && status != STATUS_TIMEOUT && status != STATUS_ABORTED;
+    if (status != STATUS_OK && all_know && trainer->rank == 0) remove_directory(temporary);
     return status;
 }
