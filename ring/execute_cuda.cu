@@ -109,7 +109,7 @@ struct kernel_patience {
             late = now >= deadline;
         }
         if (aborted || late) give_up(block, aborted ? KERNEL_ABORTED : KERNEL_LATE, edge, 0, 0);
-        is_over = *(const volatile uint32_t *)&block.end != KERNEL_OK; /* or another thread has given up */
+        is_over = ld_relaxed_sys(&block.end) != KERNEL_OK; /* or another thread has given up */
         return is_over;
     }
 };
