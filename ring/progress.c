@@ -29,6 +29,7 @@
 #define BARE_SPINS          40  /* passes of LOOKS looks */
 #define LOOKS               20
 #define YIELDS_BEFORE_SLEEP 4   /* whoever shares this core goes first */
+#define YIELD_NS            500000 /* and goes first for so long: waking from sleep costs tens of microseconds at both ends */
 #define YIELDS_WHEN_SHARED  100 /* cores shared by ranks: each yield is one turn of the others */
 #define SLEEP_NS            1000000 /* at most: deadlines and the job's failure are looked at in between */
 #define DEVICE_NS           20000   /* between looks at what a device works on */
@@ -143,19 +144,36 @@ static bool device_works(const struct progress *progress)
     return false;
 }
 
-/* Gives the core up a little more with every pass that moved nothing. `idle` counts them; *listening says that the next pass
- * is the last look before sleep, and *rings what the bell had rung before it. */
-static void idle_wait(int idle, bool *listening, uint32_t *rings, struct progress *progress)
+/* Passes that moved nothing, since the last that did. */
+struct idle {
+    int passes;
+    int64_t yields_until_ns; /* 0: not that far */
+    bool listening;          /* the next pass is the last look before sleep, */
+    uint32_t rings;          /* and so often the bell had rung before it */
+};
+
+/* With a core for every rank the time counts, else the turns that it has given. */
+static bool still_yields(struct idle *idle, const struct progress *progress)
 {
-    if (idle < progress->spins) {
+    if (idle->passes < progress->spins + progress->yields) return true;
+    if (progress->spins == 0) return false;
+    int64_t now = clock_ns();
+    if (idle->yields_until_ns == 0) idle->yields_until_ns = now + YIELD_NS;
+    return now < idle->yields_until_ns;
+}
+
+/* Gives the core up a little more with every pass that moved nothing. */
+static void idle_wait(struct idle *idle, struct progress *progress)
+{
+    if (idle->passes < progress->spins) {
         cpu_relax();
         return;
     }
-    if (idle < progress->spins + progress->yields) {
+    if (still_yields(idle, progress)) {
         sched_yield();
         return;
     }
-    if (carries(progress) && idle < CARRYING_YIELDS) {
+    if (carries(progress) && idle->passes < CARRYING_YIELDS) {
         sched_yield();
         return;
     }
@@ -168,12 +186,12 @@ static void idle_wait(int idle, bool *listening, uint32_t *rings, struct progres
     if (count == EDGE_HAS_WORK) return;
     if (count > 0) {
         poll(descriptors, (nfds_t)count, POLL_MS);
-    } else if (!*listening) {
-        *rings = bell_listen(progress->bell);
-        *listening = true;
+    } else if (!idle->listening) {
+        idle->rings = bell_listen(progress->bell);
+        idle->listening = true;
     } else {
-        bell_sleep(progress->bell, *rings, SLEEP_NS);
-        *listening = false;
+        bell_sleep(progress->bell, idle->rings, SLEEP_NS);
+        idle->listening = false;
     }
 }
 
@@ -311,19 +329,18 @@ static bool pass(const struct operation *mine, bool *moved, struct progress *pro
 
 static void drive(const struct operation *mine, struct progress *progress)
 {
-    int idle = 0;
-    bool listening = false, mine_done = false;
-    uint32_t rings = 0;
+    struct idle idle = {0};
+    bool mine_done = false;
     while (!mine_done) {
         if (__atomic_load_n(&progress->incoming, __ATOMIC_ACQUIRE) != NULL) take_incoming(progress);
         bool moved = false;
         mine_done = pass(mine, &moved, progress);
         if (moved || mine_done) {
-            if (listening) bell_awake(progress->bell);
-            listening = false;
-            idle = 0;
+            if (idle.listening) bell_awake(progress->bell);
+            idle = (struct idle){0};
         } else {
-            idle_wait(++idle, &listening, &rings, progress);
+            idle.passes++;
+            idle_wait(&idle, progress);
         }
     }
 }
