@@ -9,6 +9,9 @@
 
 /* ---- which operations ---- */
 
+#define PAIR_FACTOR        4 /* of the sizes of two ranks: reduce_scatter, broadcast */
+#define PAIR_FACTOR_GATHER 2
+
 static size_t element_bytes(const struct operation *operation)
 {
     return dtype_bytes(operation->reduction.dtype);
@@ -25,6 +28,17 @@ static size_t largest_part_bytes(const struct operation *operation)
     return (cut ? (operation->count + n - 1) / n : operation->count) * element_bytes(operation);
 }
 
+/* Bytes of the largest part. Of two ranks that share memory what has one hop goes on longer: both are at it at once, and nothing is
+ * cut; an all_gather less far, where windows are quicker. A size that was measured, or that keeps everything out, stays. */
+static size_t most_bytes(enum collective collective, const struct ring_comm *comm)
+{
+    size_t most = comm->config.exchange_bytes;
+    if (comm->exchange_most[collective] > 0) return comm->exchange_most[collective];
+    if (!comm->one_memory || comm->nranks > 2 || comm->exchange_measured || most == 1) return most;
+    if (collective == COLLECTIVE_ALL_GATHER) return PAIR_FACTOR_GATHER * most;
+    return collective == COLLECTIVE_ALL_REDUCE ? most : PAIR_FACTOR * most;
+}
+
 bool exchange_fits(const struct operation *operation)
 {
     const struct ring_comm *comm = operation->comm;
@@ -36,10 +50,7 @@ bool exchange_fits(const struct operation *operation)
     case COLLECTIVE_ALL_REDUCE:
     case COLLECTIVE_REDUCE_SCATTER:
     case COLLECTIVE_ALL_GATHER:
-    case COLLECTIVE_BROADCAST: {
-        size_t measured = comm->exchange_most[operation->collective];
-        return largest_part_bytes(operation) <= (measured > 0 ? measured : comm->config.exchange_bytes);
-    }
+    case COLLECTIVE_BROADCAST: return largest_part_bytes(operation) <= most_bytes(operation->collective, comm);
     case COLLECTIVE_BARRIER: return true;
     default: return false;
     }
@@ -71,8 +82,9 @@ bool exchange_is_logarithmic(const struct operation *operation)
 
 size_t exchange_slot_bytes(const struct ring_comm *comm)
 {
-    size_t most = comm->config.exchange_bytes > EXCHANGE_LINE_BYTES ? comm->config.exchange_bytes
-                                                                    : EXCHANGE_LINE_BYTES;
+    size_t most = most_bytes(COLLECTIVE_BROADCAST, comm);
+    if (most < comm->config.exchange_bytes) most = comm->config.exchange_bytes;
+    if (most < EXCHANGE_LINE_BYTES) most = EXCHANGE_LINE_BYTES;
     return ((comm->one_memory ? most : 2 * most) + 63) / 64 * 64;
 }
 

@@ -297,8 +297,40 @@ static void run_counts(struct world *world, enum collective collective, bool col
     }
 }
 
+/* Up to which part an operation is an exchange, as a multiple of the tunable; its messages must fit the slots. */
+static size_t largest_part(enum collective collective, int n, bool one_memory)
+{
+    static struct world world;
+    world.comm = (struct ring_comm){.nranks = n, .one_memory = one_memory,
+        .config = {.exchange_bytes = COMM_EXCHANGE_BYTES, .check_roots_bytes = SIZE_MAX}};
+    size_t largest = 0;
+    for (size_t part = 1; part <= 8; part++) {
+        size_t count = part * COMM_EXCHANGE_BYTES / ELEMENT;
+        bool cut = collective == COLLECTIVE_ALL_REDUCE;
+        world.operation = (struct operation){.comm = &world.comm,
+            .collective = collective,
+            .reduction = {.dtype = DTYPE_UINT64, .nranks = n},
+            .count = cut ? count * (size_t)n : count,
+            .stride = cut ? 0 : count};
+        if (exchange_fits(&world.operation)) largest = part;
+    }
+    CHECK(exchange_slot_bytes(&world.comm) >= largest * COMM_EXCHANGE_BYTES);
+    return largest;
+}
+
+static void check_limits(void)
+{
+    for (int c = COLLECTIVE_ALL_REDUCE; c <= COLLECTIVE_BROADCAST; c++) {
+        size_t pair = c == COLLECTIVE_ALL_REDUCE ? 1 : c == COLLECTIVE_ALL_GATHER ? 2 : 4;
+        CHECK(largest_part((enum collective)c, 2, true) == pair);
+        CHECK(largest_part((enum collective)c, 2, false) == 1);
+        CHECK(largest_part((enum collective)c, 4, true) == 1);
+    }
+}
+
 int main(void)
 {
+    check_limits();
     struct world *world = calloc(1, sizeof *world);
     for (int n = 2; n <= EXCHANGE_MOST_RANKS; n++)
         for (int hops = 0; hops < 3; hops++) {
