@@ -106,6 +106,39 @@ static void check_wrong_references(void)
     region_book_close(book);
 }
 
+/* Memory in no region is copied by the kernel, of its owner alone. */
+static void check_bare(void)
+{
+    struct region_book *book = NULL;
+    if (!CHECK_OK(region_book_open(&book, STAGE_BYTES, device))) return;
+    struct region_view *view = view_of(book);
+    struct region_offer offer = region_book_offer(book), other = offer;
+    unsigned char *own = malloc(100000), *seen = calloc(1, 100000);
+    for (int i = 0; i < 100000; i++) own[i] = (unsigned char)(i * 11);
+    uint64_t reference = region_bare_reference(own, 100000);
+    if (reference != 0) { /* else the kernel copies for nobody here */
+        CHECK(region_is_bare(reference) && region_is_bare(reference | REGION_MARK) && !region_is_stage(region_bare_reference(&own, 1)));
+        CHECK_OK(region_view_copy(seen, reference | REGION_MARK, 100000, view));
+        CHECK(memcmp(seen, own, 100000) == 0);
+        const unsigned char *found;
+        CHECK_STATUS(region_view_find(&found, reference, 1, view), STATUS_DATA);
+        CHECK(region_offer_may_copy(&offer));
+        CHECK_STATUS(region_view_copy(seen, 4096, 10, view), STATUS_DATA); /* nothing is there */
+        CHECK(region_bare_reference((void *)(uintptr_t)4096, 10) == 0);
+        region_book_give_up(book);
+        CHECK_STATUS(region_view_copy(seen, 4096, 10, view), STATUS_PEER);
+    }
+    other.nonce ^= 1; /* whoever has its number now */
+    CHECK(!region_offer_may_copy(&other) && !region_offer_may_copy(&(struct region_offer){0}));
+    unsigned char *stage;
+    CHECK_OK(region_stage(&stage, book));
+    CHECK(!region_is_bare(region_reference(stage, 1, book)));
+    free(own);
+    free(seen);
+    region_view_close(view);
+    region_book_close(book);
+}
+
 /* More than a book can name: then there is none, and after a free there is one again. */
 static void check_full(void)
 {
@@ -124,6 +157,7 @@ int main(void)
     CHECK_OK(device_open(&device, "host"));
     check_regions();
     check_wrong_references();
+    check_bare();
     for (int i = 0; i < 50; i++) check_full(); /* no descriptor stays behind: 3150 of them */
     device_close(device);
     return test_result();

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define PAGE       ((size_t)4096)
@@ -20,6 +21,7 @@
 #define OFFSET_BITS 40
 #define PLACE_BITS  8
 #define ID_MASK     0x7fffu
+#define BARE_BITS   48 /* of an address */
 
 struct book_entry {
     uint64_t id; /* 0: free */
@@ -115,7 +117,8 @@ void region_book_close(struct region_book *book)
 
 struct region_offer region_book_offer(const struct region_book *book)
 {
-    return (struct region_offer){.pid = getpid(), .fd = book->fd, .nonce = book->page->nonce};
+    return (struct region_offer){.pid = getpid(), .fd = book->fd, .nonce = book->page->nonce,
+        .page = (uint64_t)(uintptr_t)book->page};
 }
 
 /* Asks for the pages before they are touched: where memory is short there is none, never SIGBUS. */
@@ -185,6 +188,16 @@ uint64_t region_reference(const void *ptr, size_t bytes, struct region_book *boo
     }
     pthread_mutex_unlock(&book->lock);
     return reference;
+}
+
+/* By its first and last byte. */
+uint64_t region_bare_reference(const void *ptr, size_t bytes)
+{
+    unsigned char *begin = (unsigned char *)(uintptr_t)ptr, ends[2]; /* only read */
+    struct iovec from[2] = {{begin, 1}, {begin + bytes - 1, 1}}, to = {ends, sizeof ends};
+    if ((uintptr_t)begin >> BARE_BITS != 0) return 0;
+    bool copied = process_vm_readv(getpid(), &to, 1, from, 2, 0) == (ssize_t)sizeof ends;
+    return copied ? (uint64_t)(uintptr_t)begin : 0;
 }
 
 /* Under the lock. */
@@ -342,6 +355,33 @@ enum status region_view_find(const unsigned char **ptr, uint64_t reference, size
     enum status status = find(ptr, reference, bytes, view);
     if (status != STATUS_DATA || region_view_holds(view)) return status;
     return FAIL(STATUS_PEER, "process %lld has given up and taken its memory back", (long long)view->offer.pid);
+}
+
+/* The owner's nonce comes with the data: another process that has its number now has another. */
+static bool copy_from_owner(void *to, uint64_t address, size_t bytes, const struct region_offer *offer)
+{
+    uint64_t nonce = 0, place = offer->page + offsetof(struct book_page, nonce);
+    struct iovec here[2] = {{&nonce, sizeof nonce}, {to, bytes}};
+    struct iovec there[2] = {{(void *)(uintptr_t)place, sizeof nonce}, {(void *)(uintptr_t)address, bytes}};
+    unsigned long pieces = bytes > 0 ? 2 : 1;
+    return process_vm_readv((pid_t)offer->pid, here, pieces, there, pieces, 0) == (ssize_t)(sizeof nonce + bytes) &&
+           nonce == offer->nonce;
+}
+
+bool region_offer_may_copy(const struct region_offer *offer)
+{
+    return offer->pid != 0 && copy_from_owner(NULL, 0, 0, offer);
+}
+
+enum status region_view_copy(void *to, uint64_t reference, size_t bytes, const struct region_view *view)
+{
+    uint64_t address = reference & ~REGION_MARK;
+    long long pid = (long long)view->offer.pid;
+    if (copy_from_owner(to, address, bytes, &view->offer)) return STATUS_OK;
+    if (!region_view_holds(view)) return FAIL(STATUS_PEER, "process %lld has given up and taken its memory back", pid);
+    if (!region_offer_may_copy(&view->offer)) return owner_is_gone(&view->offer);
+    return FAIL(STATUS_DATA, "process %lld refers to %zu bytes at %llx, expected memory that it has", pid, bytes,
+        (unsigned long long)address);
 }
 
 bool region_view_holds(const struct region_view *view)

@@ -14,6 +14,10 @@
  *                          48–62        id of the entry, never 0: a region freed and another in its place are told apart
  *                          63           the caller's
  *
+ *                          48–62 = 0: an address of the owner's, in bits 0–47: memory that lies in no region, which readers have
+ *                          the kernel copy (process_vm_readv), where it lets them. One copy, as of a region; but each costs the
+ *                          kernel a walk through the pages
+ *
  * A reader must not take what an owner has already handed back to its user for what it was. In an operation that ends well the owner
  * waits until all have read (the head of a FIFO). One that gives up says so first: region_book_give_up(); a reader looks
  * after its last load: region_view_holds(). So data that was overwritten under a reader never passes for a result.
@@ -35,10 +39,13 @@ struct region_view; /* of another rank's book */
 struct region_offer {
     int64_t pid, fd;
     uint64_t nonce;
+    uint64_t page; /* where the owner has its book mapped */
 };
 
 #define REGION_MARK ((uint64_t)1 << 63)
 
+/* Of memory that lies in no region: for region_view_copy(), not for region_view_find(). */
+static inline bool region_is_bare(uint64_t reference) { return (reference & ~REGION_MARK) >> 48 == 0; }
 static inline bool region_is_stage(uint64_t reference) { return (reference >> 40 & 0xff) == 0; }
 
 /* stage_bytes are asked for when the stage is first used, counted then as communication memory of the device.
@@ -57,6 +64,12 @@ bool region_free(void *ptr, struct region_book *book);
 /* The reference to memory that lies in one region; 0: it does not. threads: any. */
 uint64_t region_reference(const void *ptr, size_t bytes, struct region_book *book);
 
+/* The reference to any memory of this process, at least a byte; 0: not even its own kernel would copy it (a device's, say). */
+uint64_t region_bare_reference(const void *ptr, size_t bytes);
+
+/* Whether the kernel lets this process copy from the owner of a book. */
+bool region_offer_may_copy(const struct region_offer *offer);
+
 /* The stage. errors: SYSTEM when its memory is not to be had, with what to do. */
 MUST_CHECK enum status region_stage(unsigned char **stage, struct region_book *book);
 
@@ -73,6 +86,9 @@ void region_view_sweep(struct region_view *view);
 /* Where the `bytes` of a reference are in this process. errors: DATA when it lies in no region, PEER when the owner is gone or has given up. */
 MUST_CHECK enum status region_view_find(
     const unsigned char **ptr, uint64_t reference, size_t bytes, struct region_view *view);
+
+/* Copies the `bytes` of a bare reference. errors: DATA when its owner has no such memory, PEER when it is gone or has given up. */
+MUST_CHECK enum status region_view_copy(void *to, uint64_t reference, size_t bytes, const struct region_view *view);
 
 /* Whether all that was read until now was what the owner had posted. */
 bool region_view_holds(const struct region_view *view);
