@@ -334,6 +334,7 @@ static struct sent predict_in(const struct ring_call *call, int rank, const stru
         .config = comm->config,
         .one_memory = comm->one_memory,
         .has_windows = comm->has_windows,
+        .has_copies = comm->has_copies,
         .ranks = comm->ranks,
         .host_ranks = comm->host_ranks,
         .order = comm->order,

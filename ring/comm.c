@@ -77,6 +77,16 @@ static bool wants_kernels(const struct introduction *all, const struct ring_comm
     return true;
 }
 
+/* Whether each may copy from all others of its host. */
+static enum status try_copies(struct ring_comm *comm)
+{
+    char *mine = &comm->may_copy[comm->rank];
+    *mine = 1;
+    for (int r = 0; r < comm->nranks; r++)
+        if (comm_on_this_host(comm, r) && !region_offer_may_copy(&comm->books[r])) *mine = 0;
+    return bootstrap_all_gather(comm->may_copy, sizeof *comm->may_copy, comm->bootstrap);
+}
+
 static enum status introduce(struct ring_comm *comm, struct introduction *all)
 {
     struct introduction *mine = &all[comm->rank];
@@ -106,6 +116,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
         comm->books[r] = all[r].book;
     }
     TRY(choose_levels(comm, comm->config.hierarchy == HIERARCHY_TWO_LEVEL));
+    TRY(try_copies(comm));
     return exchange_devices(comm);
 }
 
@@ -124,7 +135,8 @@ static enum status allocate(struct ring_comm *comm)
     comm->members = calloc(n, sizeof *comm->members);
     comm->books = calloc(n, sizeof *comm->books);
     comm->views = calloc(n, sizeof *comm->views);
-    if (comm->books == NULL || comm->views == NULL || comm->ranks == NULL || comm->order == NULL || comm->position == NULL || comm->edges == NULL || comm->members == NULL)
+    comm->may_copy = calloc(n, sizeof *comm->may_copy);
+    if (comm->books == NULL || comm->may_copy == NULL || comm->views == NULL || comm->ranks == NULL || comm->order == NULL || comm->position == NULL || comm->edges == NULL || comm->members == NULL)
         return FAIL(STATUS_SYSTEM, "no memory for a communicator of %d ranks", comm->nranks);
     for (int r = 0; r < comm->nranks; r++) comm->members[r] = r;
     return STATUS_OK;
@@ -205,6 +217,7 @@ static void draw_rings(struct ring_comm *comm)
         if (memcmp(order, comm->order, (size_t)comm->nranks * sizeof *order) != 0) comm->orders_differ = true;
     }
     comm->has_windows = can_have_windows(comm);
+    comm->has_copies = comm->has_windows && memchr(comm->may_copy, 0, (size_t)comm->nranks) == NULL;
 }
 
 /* The channel's NIC; edges that are on no ring take the nearest, in two levels all do. -1: topology knows none. */
@@ -239,7 +252,8 @@ static void tell_rings(const struct ring_comm *comm)
         "RINGZERO_EXCHANGE_BYTES %zu, RINGZERO_WINDOW_BYTES %zu (%s), RINGZERO_CHECK_ROOTS %zu, RINGZERO_HIERARCHY %s, "
         "RINGZERO_TIMEOUT_MS %d",
         comm->config.transport, comm->config.slot_bytes, (unsigned long long)comm->config.slot_count, comm->config.channels,
-        comm->config.exchange_bytes, comm->config.window_bytes, comm->has_windows ? "in use" : "not in use",
+        comm->config.exchange_bytes, comm->config.window_bytes,
+        !comm->has_windows ? "not in use" : comm->has_copies ? "in use, on any memory" : "in use",
         comm->config.check_roots_bytes, hierarchy_name(comm->config.hierarchy), comm->config.timeout_ms);
 }
 
@@ -342,6 +356,7 @@ void ring_comm_close(struct ring_comm *comm)
     free(comm->order);
     free(comm->members);
     free(comm->books);
+    free(comm->may_copy);
     free(comm->views);
     free(comm->ranks);
     free(comm->devices);
@@ -370,6 +385,7 @@ static void choose_members(struct ring_comm *comm, const struct split_word *word
         if (comm->members[r] == parent->rank) comm->rank = r;
         comm->ranks[r] = parent->ranks[comm->members[r]];
         comm->books[r] = parent->books[comm->members[r]];
+        comm->may_copy[r] = parent->may_copy[comm->members[r]];
         if (comm->devices != NULL) comm->devices[r] = parent->devices[comm->members[r]];
         comm->members[r] = parent->members[comm->members[r]];
     }

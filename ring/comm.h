@@ -35,9 +35,11 @@ struct ring_comm {
                                        /* direct plans, and that of exchanges; then the first two again for CUDA memory */
     bool all_cuda;                     /* every rank has a device of the same CUDA kind: alike on all ranks */
     bool has_windows;                  /* all ranks are on one host and can read one another's regions: alike on all ranks */
+    bool has_copies;                   /* and the kernel lets them copy from any memory of one another: alike on all ranks */
     bool has_memory;                   /* of ring_alloc(), once and for all: in the order of the calls, so alike on all ranks */
     struct region_book *book;          /* this rank's regions; shared with the parts of this communicator; NULL: none */
     struct region_offer *books;        /* [nranks] */
+    char *may_copy;                    /* [nranks]: whether that rank may copy from all whose books it can open */
     struct region_view **views;        /* [nranks], NULL until opened */
     bool exchange_measured;            /* RINGZERO_EXCHANGE_BYTES=measure: then, of each collective that can be an exchange, */
     size_t exchange_most[COLLECTIVE_COUNT]; /* bytes of the largest part. 0: config.exchange_bytes says it */

@@ -87,6 +87,7 @@ struct window_peer {
     size_t input_left, result_left;      /* in bytes */
     size_t inputs_seen, results_seen;    /* bytes of the two streams in all records so far */
     size_t results_kept;
+    bool result_is_bare;                 /* an address in the peer's memory, not in this rank's */
     bool holds_input, holds_result;      /* the oldest record of its edge is that one, and has yet to be freed */
 };
 

@@ -205,13 +205,15 @@ static enum status take_record(struct operation *operation, int peer, bool *move
                             : window_input_bytes(operation->comm->rank, operation) - from->inputs_seen;
     bool fits = bytes > 0 && bytes <= missing && bytes % window_element_bytes(operation) == 0 && (result || from->input_left == 0);
     TRY(operation_check_slice(operation, peer, record.tag, bytes, fits ? bytes : missing));
-    const unsigned char *data;
-    TRY(region_view_find(&data, reference, bytes, operation->comm->views[peer]));
+    bool bare = result && region_is_bare(reference);
+    const unsigned char *data = (const unsigned char *)(uintptr_t)reference;
+    if (!bare) TRY(region_view_find(&data, reference, bytes, operation->comm->views[peer]));
     if ((uintptr_t)data % window_element_bytes(operation) != 0)
         return FAIL(STATUS_DATA, "rank %d refers to data at %llx of its memory, expected a multiple of %zu",
             comm_name(operation->comm, peer), (unsigned long long)reference, window_element_bytes(operation));
     if (result) {
         from->result = data;
+        from->result_is_bare = bare;
         from->result_left = bytes;
         from->holds_result = true;
         from->results_seen += bytes;
@@ -287,20 +289,23 @@ static void reduce_unit(struct operation *operation, bool *moved)
 }
 
 /* Of rank `owner`'s results, from `at` on. */
-static void copy_result(
+static enum status copy_result(
     const struct operation *operation, int owner, size_t at, const unsigned char *from, size_t bytes)
 {
     int64_t begin_ns = trace_now(operation->comm->trace);
     unsigned char *to = window_result_place(owner, operation) + at;
-    if (operation->room->window.passes_cache) copy_streaming(to, from, bytes);
+    if (operation->room->window.peers[owner].result_is_bare)
+        TRY(region_view_copy(to, (uint64_t)(uintptr_t)from, bytes, operation->comm->views[owner]));
+    else if (operation->room->window.passes_cache) copy_streaming(to, from, bytes);
     else copy_plain(to, from, bytes);
     trace_part(operation, begin_ns,
         (struct trace_event){.primitive = PRIMITIVE_COPY, .step = STEP_RESULTS, .slice = at / UNIT, .chunk = owner,
             .from = -1, .to = -1, .bytes = bytes});
+    return STATUS_OK;
 }
 
 /* A unit of a peer's results, of one after another. */
-static void keep_unit(struct operation *operation, bool *moved)
+static enum status keep_unit(struct operation *operation, bool *moved)
 {
     struct window *window = &operation->room->window;
     int n = operation->comm->nranks;
@@ -309,29 +314,31 @@ static void keep_unit(struct operation *operation, bool *moved)
         struct window_peer *from = &window->peers[peer];
         if (from->result_left == 0) continue;
         size_t bytes = from->result_left < UNIT ? from->result_left : UNIT;
-        copy_result(operation, peer, from->results_kept, from->result, bytes);
+        TRY(copy_result(operation, peer, from->results_kept, from->result, bytes));
         from->results_kept += bytes;
         from->result += bytes;
         from->result_left -= bytes;
         window->next_keep = (window->next_keep + i) % (n - 1);
         *moved = true;
-        if (from->result_left > 0) return;
+        if (from->result_left > 0) break;
         from->holds_result = false;
         give_back(peer, operation);
-        return;
+        break;
     }
+    return STATUS_OK;
 }
 
 /* Out of place, what is complete from the beginning also belongs into the own recv. */
-static void keep_own_unit(struct operation *operation, bool *moved)
+static enum status keep_own_unit(struct operation *operation, bool *moved)
 {
     struct window *window = &operation->room->window;
     size_t bytes = window->own_bytes - window->own_kept;
-    if (bytes == 0) return;
+    if (bytes == 0) return STATUS_OK;
     if (bytes > UNIT) bytes = UNIT;
-    copy_result(operation, operation->comm->rank, window->own_kept, window_result_source(operation) + window->own_kept, bytes);
+    TRY(copy_result(operation, operation->comm->rank, window->own_kept, window_result_source(operation) + window->own_kept, bytes));
     window->own_kept += bytes;
     *moved = true;
+    return STATUS_OK;
 }
 
 /* ---- running ---- */
@@ -373,6 +380,8 @@ enum status window_begin(struct operation *operation)
             region_reference(operation->send, last + window_chunk_bytes(comm->nranks - 1, operation), comm->book);
     }
     if (own > 0) window->result_reference = region_reference(window_result_source(operation), own, comm->book);
+    if (own > 0 && window->result_reference == 0 && window_is_bare(operation))
+        window->result_reference = region_bare_reference(window_result_source(operation), own);
     if (own > 0 && !window_adds(operation) && window_result_source(operation) != window_result_place(comm->rank, operation)) window->own_bytes = own;
     TRY(region_stage(&window->stage, comm->book));
     window->stage_reference = region_reference(window->stage, 1, comm->book);
@@ -431,8 +440,8 @@ static enum status work(struct operation *operation, bool *moved)
     }
     reduce_unit(operation, moved);
     post_results(operation, moved);
-    keep_own_unit(operation, moved);
-    keep_unit(operation, moved);
+    TRY(keep_own_unit(operation, moved));
+    TRY(keep_unit(operation, moved));
     return STATUS_OK;
 }
 

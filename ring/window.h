@@ -10,7 +10,8 @@
  * 2(n−1) steps, so with more ranks than cores far fewer switches, and no slot is written for what is only passed on.
  *
  * Where the data are, the record of a FIFO says (region.h): in the user's buffer, if it is from ring_alloc(); else in the
- * stage, into which they are copied first, a piece at a time, for all readers at once. Each rank decides that for itself.
+ * stage, into which they are copied first, a piece at a time, for all readers at once; or, in an all_gather of two ranks, bare in
+ * the user's buffer whatever it is, for the kernel to copy. Each rank decides that for itself.
  *
  * Invariants I1 and I2: whoever adds a chunk adds the ranks' parts in the order in which the ring would, position c+1 first,
  * position c last, with the ring's own functions, as an exchange does: so the bits are those of the ring.
@@ -18,7 +19,10 @@
  * The rule that decides is static, window_fits(): a rank's largest chunk has at least window_bytes, and
  *
  *                    nothing from ring_alloc() so far      ring_alloc() has been called
- *   all_gather, broadcast   more than two ranks            always
+ *   broadcast               more than two ranks            always
+ *   all_gather              more than two ranks; or two    always
+ *                           that may copy from one another,
+ *                           and chunks of at most 8 MiB
  *   reduce_scatter          never                          always
  *   all_reduce              more than two ranks            more than two ranks, or chunks of 16·window_bytes
  *                           and chunks of 16·window_bytes

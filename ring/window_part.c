@@ -4,6 +4,7 @@
 #include "ring/comm.h"
 #include "ring/window.h"
 
+#define BARE_BYTES ((size_t)8 << 20) /* of a chunk, at most */
 #define SUM_FACTOR 16 /* chunks of an all_reduce gain by windows from so many times window_bytes on, staged or not */
 
 bool window_adds(const struct operation *operation) { return collective_is_reduction(operation->collective); }
@@ -68,6 +69,14 @@ unsigned char *window_sum_place(const struct operation *operation)
     return operation->recv_is_chunk ? operation->recv : window_result_place(operation->comm->rank, operation);
 }
 
+/* The ring copies twice, and many readers share a copy into the stage; where one reads, and both are at it, one copy beats two as
+ * long as the kernel's is not bound by memory. */
+bool window_is_bare(const struct operation *operation)
+{
+    return operation->comm->has_copies && operation->comm->nranks == 2 && operation->collective == COLLECTIVE_ALL_GATHER &&
+           window_largest_bytes(operation) <= BARE_BYTES;
+}
+
 bool window_fits(const struct operation *operation)
 {
     const struct ring_comm *comm = operation->comm;
@@ -81,7 +90,7 @@ bool window_fits(const struct operation *operation)
         if (largest / SUM_FACTOR >= comm->config.window_bytes) return !staged || comm->nranks > 2;
         return !staged && comm->nranks > 2;
     case COLLECTIVE_REDUCE_SCATTER: return !staged;
-    case COLLECTIVE_ALL_GATHER:
+    case COLLECTIVE_ALL_GATHER: return !staged || comm->nranks > 2 || window_is_bare(operation);
     case COLLECTIVE_BROADCAST: return !staged || comm->nranks > 2;
     default: return false;
     }

@@ -31,6 +31,9 @@ size_t window_chunk_offset(int c, const struct operation *operation);
 size_t window_result_bytes(int rank, const struct operation *operation);
 size_t window_input_bytes(int rank, const struct operation *operation);
 
+/* Whether what is in no region is read there even so, by the kernel (region_view_copy()). */
+bool window_is_bare(const struct operation *operation);
+
 /* Where this rank's results come from, and where those of a rank go; where this rank's sum is built. */
 const unsigned char *window_result_source(const struct operation *operation);
 unsigned char *window_result_place(int rank, const struct operation *operation);

@@ -15,6 +15,7 @@
 #include "ring/ring.h"
 #include "tests/harness/harness.h"
 #include "verbs/clock.h"
+#include "verbs/region.h"
 
 #define DEADLINE_MS 5000
 #ifdef RINGZERO_SANITIZED
@@ -200,6 +201,35 @@ static void give_up_body(struct bootstrap *bootstrap, void *argument)
     with_comm(bootstrap, (struct ring_config){.transport = "shm", .timeout_ms = 300}, give_up);
 }
 
+/* The same of memory that no region has, which an all_gather of two ranks reads bare. */
+static void give_up_bare(struct ring_comm *comm, struct device *device)
+{
+    enum { COUNT = 100000 };
+    struct span x, own;
+    CHECK_OK(memory_alloc(&x, 2 * COUNT, MEMORY_WORKSPACE, device));
+    CHECK_OK(memory_alloc(&own, COUNT, MEMORY_WORKSPACE, device));
+    int rank = ring_comm_rank(comm);
+    memset(own.ptr, rank + 1, COUNT);
+    CHECK_OK(ring_all_gather(x, own, COUNT, DTYPE_UINT8, comm, NULL));
+    const unsigned char *seen = x.ptr;
+    CHECK(seen[0] == 1 && seen[COUNT - 1] == 1 && seen[COUNT] == 2 && seen[2 * COUNT - 1] == 2);
+    if (rank == 1) usleep(900000);
+    enum status status = ring_all_gather(x, own, COUNT, DTYPE_UINT8, comm, NULL);
+    CHECK_MSG(status != STATUS_OK, "%s", rank == 0 ? "nobody has read it" : "what was read was not what was sent");
+    bool can = region_bare_reference(own.ptr, COUNT) != 0; /* where the kernel lets nobody, it is the ring */
+    if (can && rank == 0) CHECK_MSG(strstr(status_text(), "rank 1 (window") != NULL, "%s", status_text());
+    memset(own.ptr, 9, COUNT);
+    usleep(rank == 0 ? 1200000 : 0);
+    memory_free(&own, MEMORY_WORKSPACE, device);
+    memory_free(&x, MEMORY_WORKSPACE, device);
+}
+
+static void give_up_bare_body(struct bootstrap *bootstrap, void *argument)
+{
+    (void)argument;
+    with_comm(bootstrap, (struct ring_config){.transport = "shm", .timeout_ms = 300}, give_up_bare);
+}
+
 /* ---- a rank is killed while it reads and is read ---- */
 
 static void *kill_soon(void *argument)
@@ -274,6 +304,8 @@ int main(void)
     for (int n = 2; n <= 5; n += EVERY) ranks_as_threads(n, 30000, large_body, NULL);
     CHECK(ranks_as_processes(3, 30000, large_body, NULL, -1) == 0);
     ranks_as_threads(2, DEADLINE_MS, give_up_body, NULL);
+    ranks_as_threads(2, DEADLINE_MS, give_up_bare_body, NULL);
+    CHECK(ranks_as_processes(2, 30000, large_body, NULL, -1) == 0);
     ranks_as_threads(3, DEADLINE_MS, mismatch_body, NULL);
     ranks_as_threads(3, DEADLINE_MS, far_mismatch_body, NULL);
     CHECK_MSG(open_descriptors() == before, "%d descriptors before, %d after", before, open_descriptors());
