@@ -23,6 +23,8 @@
 #include "ring/window.h"
 #include "verbs/clock.h"
 
+#define CACHE_BYTES ((size_t)32 << 20) /* of a whole buffer: what is kept of a larger one is not wanted in this core's cache */
+
 /* ---- how the buffer is cut ---- */
 
 static size_t largest_chunk(const struct operation *operation)
@@ -119,7 +121,7 @@ static const unsigned char *sends_from(const struct operation *operation, enum p
 {
     switch (primitive) {
     case PRIMITIVE_SEND: return reduce_scales(&operation->reduction) ? NULL : slice->at.own;
-    case PRIMITIVE_COPY_SEND:
+    case PRIMITIVE_COPY_SEND: return operation->passes_cache ? slice->at.own : slice->at.out;
     case PRIMITIVE_RECV_COPY_SEND:
     case PRIMITIVE_FORWARD:
     case PRIMITIVE_RECV_REDUCE_COPY_SEND: return slice->at.out;
@@ -271,6 +273,7 @@ static enum status step_run(struct operation *operation, struct cursor *cursor, 
     struct trace *trace = operation->comm->trace;
     int64_t begin_ns = trace_now(trace);
     slice_operands(&slice, step, &cursor->at, cursor);
+    slice.at.passes_cache = operation->passes_cache;
     if (step->from >= 0) TRY(slice_arrived(&slice.at.wire, cursor->consumer, step->from, slice.received_bytes, cursor));
     if (step->joins >= 0) TRY(slice_arrived(&slice.at.joined, cursor->joined, step->joins, slice.received_bytes, cursor));
     struct step_end end = step_prepare(&slice, step, cursor);
@@ -423,6 +426,8 @@ static enum status begin_plan(struct operation *operation)
         operation->kernel = kernel_is_wanted(operation) ? KERNEL_WAITS : KERNEL_OFF;
         return STATUS_OK;
     }
+    size_t chunks = operation->stride > 0 ? (size_t)comm->nranks : 1;
+    operation->passes_cache = chunks * operation->count * dtype_bytes(operation->reduction.dtype) > CACHE_BYTES;
     operation->slots_are_shared = writes_shared_slots(operation);
     if (!operation->slots_are_shared) return STATUS_OK;
     pthread_mutex_lock(&comm->lock);
@@ -471,6 +476,7 @@ static enum status advance_plan(struct operation *operation, bool *moved, bool *
         ended = ended && cursor->wait == CURSOR_DRAINING && operation->oldest == NULL;
     }
     for (int e = 0; e < operation->edge_count && ended; e++) ended = edge_drained(operation->edges[e]);
+    if (ended && operation->passes_cache) streaming_fence();
     *done = ended && operation_reader(operation) == NULL;
     return STATUS_OK;
 }

@@ -148,6 +148,7 @@ struct operation {
     bool windows;          /* everyone reads from everyone, not on the ring */
     bool slots_are_shared; /* the next rank's core reads the slots that this one writes, */
     bool streaming;        /* with streaming stores */
+    bool passes_cache;     /* what a plan only keeps goes to memory, not into this core's cache */
 
     uint64_t sequence;     /* of this communicator, from 1 */
     uint64_t group;        /* operations of one group run together; 0: alone */

@@ -103,6 +103,7 @@ struct reduce_slice {
     void *slot;         /* NULL: nothing is sent, or it is sent from where it is */
     size_t count;
     bool streaming;     /* into the slot: the host's alone */
+    bool passes_cache;  /* what is copied into out, likewise: more than a cache holds comes before anybody reads it */
 };
 
 enum reduce_kind { REDUCE_NOTHING, REDUCE_COPY, REDUCE_SCALE, REDUCE_COMBINE };

@@ -243,8 +243,9 @@ static enum status host_copy(
     size_t tile = keep && slot != NULL ? TILE : bytes;
     for (size_t at = 0; at < bytes; at += tile) {
         size_t part = bytes - at < tile ? bytes - at : tile;
-        if (keep) copy_plain(out + at, from + at, part);
-        if (slot != NULL) copy_to_slot(slice, slot + at, (keep ? out : from) + at, part);
+        if (keep && slice->passes_cache) copy_streaming(out + at, from + at, part);
+        else if (keep) copy_plain(out + at, from + at, part);
+        if (slot != NULL) copy_to_slot(slice, slot + at, from + at, part);
     }
     return STATUS_OK;
 }

@@ -87,7 +87,7 @@ static enum status run(const struct shape *shape, const struct reduction *reduct
     unsigned char *at[OPERANDS];
     for (int operand = 0; operand < OPERANDS; operand++)
         at[operand] = shape->at[operand] < 0 ? NULL : side->arena + offset_of((enum operand)operand, shape, reduction);
-    struct reduce_slice slice = {at[WIRE], at[JOINED], at[OWN], at[OUT], at[SLOT], shape->count, false};
+    struct reduce_slice slice = {at[WIRE], at[JOINED], at[OWN], at[OUT], at[SLOT], shape->count, false, false};
     switch (shape->kind) {
     case COPY: return side->ops->copy(&slice, reduction, native, side->device);
     case SCALE: return side->ops->scale(&slice, reduction, native, side->device);

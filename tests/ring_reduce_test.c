@@ -159,6 +159,26 @@ static void check_scalars(void)
         }
 }
 
+/* Slices that are only copied: kept and sent on, kept in or past the cache, from any address to any other. */
+static void check_copies(struct buffers *buffers)
+{
+    struct reduction reduction = {.dtype = DTYPE_UINT8, .redop = REDOP_SUM, .nranks = 2};
+    static const size_t counts[] = {0, 1, 15, 64, 777, MOST - 40};
+    for (int round = 0; round < 6 * 8; round++) {
+        size_t count = counts[round / 8], skip = (size_t)round % 8 * 5;
+        unsigned char *own = buffers->base[0], *out = buffers->base[1] + skip, *slot = buffers->base[2];
+        memset(buffers->base[1], SENTINEL, MOST);
+        memset(slot, SENTINEL, MOST);
+        for (size_t i = 0; i < count; i++) own[i] = (unsigned char)(i * 37 + (size_t)round);
+        struct reduce_slice slice = {.own = own, .out = out, .slot = round % 4 < 2 ? slot : NULL, .count = count,
+            .streaming = round % 3 == 0, .passes_cache = round % 2 == 0};
+        CHECK_OK(reduce_do(&reduce_host_ops, REDUCE_COPY, &slice, &reduction, NULL, NULL));
+        streaming_fence();
+        CHECK(memcmp(out, own, count) == 0 && out[count] == SENTINEL && (skip == 0 || out[-1] == SENTINEL));
+        CHECK(slice.slot == NULL || (memcmp(slot, own, count) == 0 && slot[count] == SENTINEL));
+    }
+}
+
 int main(void)
 {
     static const int nranks[] = {1, 2, 3, 7, 200};
@@ -176,6 +196,7 @@ int main(void)
                 if (reduction.wide) check_wide(&buffers, &reduction);
             }
     check_scalars();
+    check_copies(&buffers);
     check_which_are_wide();
     for (int i = 0; i < 3; i++) free(buffers.base[i]);
     return test_result();
