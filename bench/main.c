@@ -16,6 +16,7 @@ static const struct program {
     {"tokenize", tokenize_main, "text into token shards, by GPT-2's byte-pair encoding, and back"},
     {"sample", sample_main, "text from a model, token by token"},
     {"convert", convert_main, "a model's weights: checkpoint, safetensors or llm.c's file, into another"},
+    {"evaluate", evaluate_main, "a model's loss on held-out tokens, and its choices among endings"},
     {"show", show_main, "the step table of a collective, drawn, or run in virtual time"},
     {"plan", plan_main, "bytes that a run will hold and send, per rank, and the largest model that fits"},
     {"topo", topo_main, "what a machine looks like, and the rings and NICs chosen from that"},

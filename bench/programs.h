@@ -6,6 +6,7 @@
 
 int bench_main(int argc, char **argv);
 int convert_main(int argc, char **argv);
+int evaluate_main(int argc, char **argv);
 int link_main(int argc, char **argv);
 int plan_main(int argc, char **argv);
 int sample_main(int argc, char **argv);

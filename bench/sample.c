@@ -7,13 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bench/json_line.h"
 #include "bench/model_file.h"
 #include "bench/programs.h"
 #include "bench/sample_options.h"
-#include "model/blas.h"
 #include "model/generate.h"
 #include "model/text_ids.h"
 #include "model/utf8.h"
@@ -81,15 +79,15 @@ static enum status open_model(struct sample *sample)
 {
     const struct sample_options *options = sample->options;
     struct weights *weights;
-    TRY(model_file_open(&weights, options->model, options->heads));
+    TRY(model_file_open(&weights, &options->file));
     enum status status = text_ids_open(&sample->ids, options->vocabulary, weights->config.vocab);
     if (status == STATUS_OK)
-        status = resident_load(&sample->model, weights, options->dtype, sample->device);
+        status = resident_load(&sample->model, weights, options->file.dtype, sample->device);
     weights_close(weights);
     TRY(status);
     struct model_hooks hooks = resident_hooks(sample->model);
     return generator_open(
-        &sample->generator, resident_params(sample->model), &hooks, options->dtype, sample->device);
+        &sample->generator, resident_params(sample->model), &hooks, options->file.dtype, sample->device);
 }
 
 static enum status open_json(struct sample *sample)
@@ -223,7 +221,7 @@ static void tell_times(const struct sample *sample)
     int most = resident_params(sample->model)->config.max_t;
     double prompt_s = (double)sample->prompt_ns * 1e-9,
            drawing_s = (double)sample->drawing_ns * 1e-9;
-    model_file_describe(model, sample->options->model, sample->model);
+    model_file_describe(model, &sample->options->file, sample->model);
     fprintf(stderr, "# model  %s\n", model);
     fprintf(stderr, "# prompt %zu tokens read in %.3f s, %.0f tokens/s\n", sample->token_count,
         prompt_s, (double)sample->token_count / prompt_s);
@@ -266,8 +264,6 @@ int sample_main(int argc, char **argv)
 {
     struct sample_options options = sample_options_parse(argc, argv);
     struct sample sample = {.options = &options};
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    blas_set_threads(options.threads > 0 ? options.threads : cores > 0 ? (int)cores : 1);
     enum status status = run(&sample);
     if (status != STATUS_OK) fprintf(stderr, "ringzero sample: %s\n", status_text());
     enum status released = release(&sample);

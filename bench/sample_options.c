@@ -1,12 +1,10 @@
 /* sample_options: see sample_options.h. */
 #include "bench/sample_options.h"
 
-#define MOST_TOKENS  1000000
-#define MOST_THREADS 1024
+#define MOST_TOKENS 1000000
 
 enum {
-    KEY_CHECKPOINT = 0x200,
-    KEY_PROMPT,
+    KEY_PROMPT = 0x200,
     KEY_PROMPT_FILE,
     KEY_TOKENS,
     KEY_COUNT,
@@ -14,24 +12,12 @@ enum {
     KEY_TOP_K,
     KEY_TOP_P,
     KEY_GO_ON,
-    KEY_VOCABULARY,
-    KEY_HEADS,
-    KEY_DTYPE,
-    KEY_THREADS
+    KEY_VOCABULARY
 };
 
 static const struct argp_option list[] = {
-    {"checkpoint", KEY_CHECKPOINT, "FILE", 0,
-        "the model: Hugging Face's GPT-2 (.safetensors) or llm.c's (.bin); required", 1},
     {"vocabulary", KEY_VOCABULARY, "FILE", 0,
-        "its vocab.bpe or .tiktoken file; a model of 256 tokens needs none: they are bytes", 1},
-    {"heads", KEY_HEADS, "N", 0, "of attention, where the file does not say", 1},
-    {"dtype", KEY_DTYPE, "DTYPE", 0,
-        "that weights are held in: float32 (the default), bfloat16 or float16; halves the memory, "
-        "and "
-        "takes longer: they are widened for every token",
-        1},
-    {"threads", KEY_THREADS, "N", 0, "of matrix products (one a core)", 1},
+        "the model's vocab.bpe or .tiktoken file; one of 256 tokens needs none: they are bytes", 2},
     {"prompt", KEY_PROMPT, "TEXT", 0,
         "that the text begins with (a line break, or the end of a text)", 2},
     {"prompt-file", KEY_PROMPT_FILE, "FILE", 0,
@@ -43,7 +29,9 @@ static const struct argp_option list[] = {
     {"top-k", KEY_TOP_K, "N", 0, "draw among the N most likely only (0: all)", 3},
     {"top-p", KEY_TOP_P, "X", 0,
         "draw among the most likely that together have probability X (1: all)", 3},
-    {"go-on", KEY_GO_ON, NULL, 0, "past an <|endoftext|>, into the next text", 3}, {0}};
+    {"go-on", KEY_GO_ON, NULL, 0, "past an <|endoftext|>, into the next text", 3},
+    {0},
+};
 
 static error_t parse_draw(int key, const char *text, struct sample_options *sample)
 {
@@ -68,14 +56,11 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     struct sample_options *sample = state->input;
     const struct options *common = &sample->common;
     switch (key) {
-    case ARGP_KEY_INIT: state->child_inputs[0] = &sample->common; return 0;
-    case KEY_CHECKPOINT: sample->model = text; return 0;
-    case KEY_VOCABULARY: sample->vocabulary = text; return 0;
-    case KEY_HEADS: sample->heads = options_count(text, "--heads", common); return 0;
-    case KEY_DTYPE: sample->dtype = options_training_dtype(text, "--dtype", common); return 0;
-    case KEY_THREADS:
-        sample->threads = (int)options_integer(text, "--threads", 1, MOST_THREADS, common);
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &sample->file;
+        state->child_inputs[1] = &sample->common;
         return 0;
+    case KEY_VOCABULARY: sample->vocabulary = text; return 0;
     case KEY_PROMPT: sample->prompt = text; return 0;
     case KEY_PROMPT_FILE: sample->prompt_file = text; return 0;
     case KEY_TOKENS:
@@ -89,8 +74,11 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     }
 }
 
-static const struct argp_child children[] = {{&options_common, 0, "Common options:", 9}, {0}};
-static const struct argp argp = {.options = list,
+static const struct argp_child children[] = {
+    {&model_file_argp, 0, NULL, 0}, {&options_common, 0, "Common options:", 9}, {0}};
+
+static const struct argp argp = {
+    .options = list,
     .parser = parse_option,
     .children = children,
     .help_filter = options_help_filter,
@@ -100,36 +88,29 @@ static const struct argp argp = {.options = list,
         "standard error. Characters whose bytes lie in several tokens are shown when they are "
         "whole; what is no UTF-8, and control characters, are shown as U+FFFD.\n\n"
         "A model has a context, the longest text that it was trained on. When that is full the "
-        "text "
-        "goes on from its last half, which is read again as a text of its own; of a longer prompt "
-        "the last half context is read. Standard error says how often.\n\n"
+        "text goes on from its last half, which is read again as a text of its own; of a longer "
+        "prompt the last half context is read. Standard error says how often.\n\n"
         "The same model, prompt, seed, dtype and threads give the same text, on one machine: the "
         "order of a product's sums may depend on the processor and on threads.\n\n"
         "--json writes an object per text: sample, seed, prompt_tokens, tokens (those drawn), text "
         "(of them, as shown), end_of_text, restarts, prompt_s (time to read the prompt, of the "
-        "first "
-        "text), seconds, tokens_per_s.\n\n"
+        "first text), seconds, tokens_per_s.\n\n"
         "Examples:\n"
-        "  ringzero sample --checkpoint model.safetensors --vocabulary gpt2.tiktoken --prompt 'In "
-        "the beginning'\n"
-        "  echo 'To be, or' | ringzero sample --checkpoint shakespeare.bin --prompt-file - --count "
-        "3 --top-p 0.9\n"};
+        "  ringzero sample --checkpoint run --prompt 'And God said' --tokens 400\n"
+        "  ringzero sample --checkpoint model.safetensors --vocabulary gpt2.tiktoken --prompt 'To be'\n"
+        "  echo 'To be, or' | ringzero sample --checkpoint model.bin --prompt-file - --count 3 --top-p 0.9\n",
+};
 
 struct sample_options sample_options_parse(int argc, char **argv)
 {
     struct sample_options sample = {.common = options_default("ringzero sample"),
         .tokens = 200,
         .count = 1,
-        .draw = {.temperature = 0.8f, .top_k = 0, .top_p = 1.0f},
-        .dtype = DTYPE_FLOAT32};
-    const struct options *common = &sample.common;
+        .draw = {.temperature = 0.8f, .top_k = 0, .top_p = 1.0f}};
+    sample.file = model_file_default(&sample.common);
     options_parse(&argp, argc, argv, &sample.common, &sample);
-    if (sample.model == NULL)
-        options_refuse(common, "--checkpoint is missing, expected the path of a model");
+    model_file_finish(&sample.file);
     if (sample.prompt != NULL && sample.prompt_file != NULL)
-        options_refuse(common, "--prompt and --prompt-file are given, expected one of them");
-    if (common->ranks > 1)
-        options_refuse(
-            common, "--ranks is %d, expected 1: a text is drawn by one process", common->ranks);
+        options_refuse(&sample.common, "--prompt and --prompt-file are given, expected one of them");
     return sample;
 }

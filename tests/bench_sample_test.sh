@@ -1,6 +1,7 @@
 #!/bin/bash
-# `ringzero sample`: prompts, seeds, the end of a text, a context that is full, JSON; errors are one line.
-# ctest: timeout=60
+# `ringzero sample`: prompts, seeds, the end of a text, a context that is full, JSON; checkpoints go on
+# as the run that wrote them did; errors are one line.
+# ctest: timeout=90
 set -u
 . "$(dirname "$0")/harness/program.sh"
 
@@ -56,6 +57,23 @@ pairs --prompt 'the th' --tokens 3000 --go-on
 pairs --tokens 1
 grep -q '"prompt_tokens":1,' "$work/json" || fail "no prompt: $(cat "$work/json")"
 
+# A checkpoint, of any split: the greedy text that the run itself gives at its end.
+for ((i = 0; i < 800; i++)); do echo "the ring sends chunk $((i * 7 % 11)) to every rank"; done >"$work/text"
+continues() { # DIR OPTIONS OF THE MODEL AND OF RANKS…
+    local dir=$1
+    shift
+    run train --data "$work/text" --positions 32 --batch 4 --steps 40 --warmup 5 --lr 1e-2 --validate-every 0 "$@" --checkpoint "$dir" \
+        --sample 24 --prompt 'the ' --temperature 0
+    sed -n '/^# sample/,/^# [bl]/{//!p}' "$work/out" >"$work/expected"
+    [ "$(wc -c <"$work/expected")" -eq 29 ] || fail "the run's own sample: $(cat "$work/expected")"
+    run sample --checkpoint "$dir" --prompt 'the ' --tokens 24 --temperature 0
+    cmp -s "$work/expected" "$work/out" || fail "$*: $(cat "$work/out") instead of $(cat "$work/expected")"
+}
+continues "$work/gpt2" --ranks 2 --stage 3 --layers 2 --heads 2 --channels 16
+continues "$work/llama" --model llama-nano --ranks 4 --tensor 2 --pipeline 2 --accumulate 2 --layers 2 --heads 4 --kv-heads 2 --channels 32 --hidden 32
+run sample --checkpoint "$work/llama/step-00000040" --prompt 'the ' --tokens 24 --temperature 0
+cmp -s "$work/expected" "$work/out" || fail "the step's directory: $(cat "$work/err")"
+
 refused "--checkpoint is missing" sample --prompt a
 refused "--prompt and --prompt-file are given" sample --checkpoint "$work/bytes.bin" --prompt a --prompt-file b
 refused "--ranks is 2" sample --checkpoint "$work/bytes.bin" --ranks 2
@@ -72,6 +90,8 @@ failing() { # WORDS ARGUMENTS…: exit code 1 and one line
 }
 failing "$work/none.bin: cannot be read" --checkpoint "$work/none.bin"
 failing "$work/vocab.bpe: " --checkpoint "$work/vocab.bpe"
+mkdir "$work/empty"
+failing "$work/empty" --checkpoint "$work/empty"
 failing "--prompt-file $work/none: cannot be read" --checkpoint "$work/bytes.bin" --prompt-file "$work/none"
 failing "--json $work/none/json cannot be written" --checkpoint "$work/bytes.bin" --json "$work/none/json"
 "$ringzero" sample --checkpoint "$work/bytes.bin" >/dev/full 2>"$work/err"
