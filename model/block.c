@@ -2,7 +2,7 @@
  * what a device does is behind the table (I7). */
 #include "model/block.h"
 
-#include "model/tensor_parallel.h"
+#include "model/rows.h"
 
 /* Hands out consecutive pieces of `at`; with at NULL only `used` counts. */
 struct cutter {
@@ -61,19 +61,20 @@ struct block_tensors block_tensors_at(void *unit, enum dtype dtype, const struct
 static struct block_activations cut_activations(
     struct cutter *cutter, enum dtype compute, const struct block_shape *shape)
 {
-    size_t rows = shape->rows, channels = shape->channels;
+    size_t rows = shape->rows, own = shape->own.count, channels = shape->channels;
+    size_t norm = (shape->norms_whole ? rows : own) * channels;
     bool means = shape->architecture->biases;
     struct block_activations acts = {0};
-    acts.ln1 = cut(cutter, rows * channels, compute);
-    acts.mean1 = cut_if(means, cutter, rows, DTYPE_FLOAT32);
-    acts.rstd1 = cut(cutter, rows, DTYPE_FLOAT32);
+    acts.ln1 = cut(cutter, norm, compute);
+    acts.mean1 = cut_if(means, cutter, own, DTYPE_FLOAT32);
+    acts.rstd1 = cut(cutter, own, DTYPE_FLOAT32);
     acts.qkv = cut(cutter, rows * shape->qkv_cols, compute);
     acts.att = cut(cutter, rows * shape->width, compute);
     acts.lse = cut(cutter, rows * shape->heads, DTYPE_FLOAT32);
-    acts.x2 = cut(cutter, rows * channels, compute);
-    acts.ln2 = cut(cutter, rows * channels, compute);
-    acts.mean2 = cut_if(means, cutter, rows, DTYPE_FLOAT32);
-    acts.rstd2 = cut(cutter, rows, DTYPE_FLOAT32);
+    acts.x2 = cut(cutter, own * channels, compute);
+    acts.ln2 = cut(cutter, norm, compute);
+    acts.mean2 = cut_if(means, cutter, own, DTYPE_FLOAT32);
+    acts.rstd2 = cut(cutter, own, DTYPE_FLOAT32);
     acts.fc = cut(cutter, rows * shape->fc_cols, compute);
     acts.hidden = cut(cutter, rows * shape->hidden, compute);
     return acts;
@@ -97,12 +98,26 @@ struct block_activations block_activations_at(
     return acts;
 }
 
-/* The sum over ranks of x (rows, C), of which each has a part. */
-static enum status sum_rows(const void *x, const struct block_shape *shape,
-    const struct ops_context *context, const struct model_hooks *hooks)
+/* Of a norm's output: where the own rows are kept, and all rows are read. */
+static void *norm_own(
+    void *norm, const struct block_shape *shape, const struct ops_context *context)
 {
-    size_t count = shape->rows * shape->channels;
-    return tensor_sum(hooks, ops_span(x, ops_bytes(count, context), context), count);
+    return shape->norms_whole ? rows_own(norm, shape, context) : norm;
+}
+
+static void *norm_whole(
+    void *norm, const struct block_workspace *work, const struct block_shape *shape)
+{
+    return shape->norms_whole ? norm : work->whole;
+}
+
+/* A norm's output, for backward: gathered again where only own rows are kept. */
+static enum status norm_again(void *norm, const struct block_workspace *work,
+    const struct block_shape *shape, const struct ops_context *context,
+    const struct model_hooks *hooks)
+{
+    if (shape->norms_whole) return STATUS_OK;
+    return rows_gather(work->whole, norm, shape, context, hooks);
 }
 
 enum status block_recompute(const struct block_activations *acts,
@@ -113,22 +128,29 @@ enum status block_recompute(const struct block_activations *acts,
     const struct model_ops *ops = context->ops;
     const struct architecture_table *own = shape->architecture;
     size_t rows = shape->rows, channels = shape->channels, width = shape->width;
+    size_t own_rows = shape->own.count;
     const struct block_activations *a = acts;
     const struct block_tensors *w = weights;
+    void *ln1 = norm_own(a->ln1, shape, context), *in1 = norm_whole(a->ln1, work, shape);
+    void *ln2 = norm_own(a->ln2, shape, context), *in2 = norm_whole(a->ln2, work, shape);
+    void *product = shape->cut ? work->whole : a->x2;
 
-    own->norm_forward(a->ln1, a->mean1, a->rstd1, a->x, w->ln1w, w->ln1b, rows, channels, context);
+    own->norm_forward(ln1, a->mean1, a->rstd1, a->x, w->ln1w, w->ln1b, own_rows, channels, context);
+    TRY(rows_gather(in1, ln1, shape, context, hooks));
     ops->linear_forward(
-        a->qkv, NULL, a->ln1, w->qkvw, w->qkvb, rows, channels, shape->qkv_cols, context);
+        a->qkv, NULL, in1, w->qkvw, w->qkvb, rows, channels, shape->qkv_cols, context);
     if (work->turns != NULL)
         ops->rotary_forward(a->qkv, work->turns, block_attention(shape), context);
     ops->attention_forward(a->att, a->lse, work->scores, a->qkv, block_attention(shape), context);
-    ops->linear_forward(a->x2, NULL, a->att, w->attprojw, NULL, rows, width, channels, context);
-    TRY(sum_rows(a->x2, shape, context, hooks));
-    ops->bias_residual_add(a->x2, a->x, w->attprojb, rows, channels, context);
+    ops->linear_forward(product, NULL, a->att, w->attprojw, NULL, rows, width, channels, context);
+    TRY(rows_sum(a->x2, product, shape, context, hooks));
+    ops->bias_residual_add(a->x2, a->x, w->attprojb, own_rows, channels, context);
 
-    own->norm_forward(a->ln2, a->mean2, a->rstd2, a->x2, w->ln2w, w->ln2b, rows, channels, context);
+    own->norm_forward(
+        ln2, a->mean2, a->rstd2, a->x2, w->ln2w, w->ln2b, own_rows, channels, context);
+    TRY(rows_gather(in2, ln2, shape, context, hooks));
     own->hidden_forward(
-        a->hidden, a->fc, a->ln2, w->fcw, w->fcb, rows, channels, shape->hidden, context);
+        a->hidden, a->fc, in2, w->fcw, w->fcb, rows, channels, shape->hidden, context);
     return STATUS_OK;
 }
 
@@ -139,11 +161,12 @@ enum status block_forward(void *out, const struct block_activations *acts,
 {
     const struct model_ops *ops = context->ops;
     size_t rows = shape->rows, channels = shape->channels;
+    void *product = shape->cut ? work->whole : out;
     TRY(block_recompute(acts, weights, work, shape, context, hooks));
-    ops->linear_forward(
-        out, NULL, acts->hidden, weights->fcprojw, NULL, rows, shape->hidden, channels, context);
-    TRY(sum_rows(out, shape, context, hooks));
-    ops->bias_residual_add(out, acts->x2, weights->fcprojb, rows, channels, context);
+    ops->linear_forward(product, NULL, acts->hidden, weights->fcprojw, NULL, rows, shape->hidden,
+        channels, context);
+    TRY(rows_sum(out, product, shape, context, hooks));
+    ops->bias_residual_add(out, acts->x2, weights->fcprojb, shape->own.count, channels, context);
     return STATUS_OK;
 }
 
@@ -155,29 +178,41 @@ enum status block_backward(void *d_x, const struct block_tensors *gradients,
     const struct model_ops *ops = context->ops;
     const struct architecture_table *own = shape->architecture;
     size_t rows = shape->rows, channels = shape->channels, width = shape->width;
+    size_t own_rows = shape->own.count;
     const struct block_activations *a = acts;
     const struct block_tensors *w = weights, *d = gradients;
     void *d_fc = work->wide, *d_qkv = work->wide;       /* (rows, fc_cols), (rows, qkv_cols) */
     void *d_norm = work->narrow, *d_att = work->narrow; /* (rows, C), (rows, width) */
+    void *d_norm_own = rows_own(d_norm, shape, context);
+    void *d_out = shape->cut ? work->whole : d_x; /* (rows, C) */
+    struct rows_vectors norms = {.parts = work->vectors};
+    float *d_ln1w = rows_vector(d->ln1w, &norms, shape, context);
+    float *d_ln1b = rows_vector(d->ln1b, &norms, shape, context);
+    float *d_ln2w = rows_vector(d->ln2w, &norms, shape, context);
+    float *d_ln2b = rows_vector(d->ln2b, &norms, shape, context);
 
-    own->hidden_backward(d_fc, work->narrow, d->fcprojw, d->fcprojb, d_x, a->hidden, a->fc,
+    TRY(rows_gather(d_out, d_x, shape, context, hooks));
+    own->hidden_backward(d_fc, work->narrow, d->fcprojw, d->fcprojb, d_out, a->hidden, a->fc,
         w->fcprojw, rows, shape->hidden, channels, context);
-    ops->linear_backward(d_norm, d->fcw, d->fcb, d_fc, a->ln2, NULL, w->fcw, rows, channels,
-        shape->fc_cols, context);
-    TRY(sum_rows(d_norm, shape, context, hooks));
-    own->norm_backward(
-        d_x, d->ln2w, d->ln2b, d_norm, a->x2, a->mean2, a->rstd2, w->ln2w, rows, channels, context);
+    TRY(norm_again(a->ln2, work, shape, context, hooks));
+    ops->linear_backward(d_norm, d->fcw, d->fcb, d_fc, norm_whole(a->ln2, work, shape), NULL,
+        w->fcw, rows, channels, shape->fc_cols, context);
+    TRY(rows_sum(d_norm_own, d_norm, shape, context, hooks));
+    own->norm_backward(d_x, d_ln2w, d_ln2b, d_norm_own, a->x2, a->mean2, a->rstd2, w->ln2w,
+        own_rows, channels, context);
 
-    ops->linear_backward(d_att, d->attprojw, d->attprojb, d_x, a->att, NULL, w->attprojw, rows,
+    TRY(rows_gather(d_out, d_x, shape, context, hooks));
+    ops->linear_backward(d_att, d->attprojw, d->attprojb, d_out, a->att, NULL, w->attprojw, rows,
         width, channels, context);
     ops->attention_backward(
         d_qkv, work->scores, d_att, a->qkv, a->att, a->lse, block_attention(shape), context);
     if (work->turns != NULL)
         ops->rotary_backward(d_qkv, work->turns, block_attention(shape), context);
-    ops->linear_backward(d_norm, d->qkvw, d->qkvb, d_qkv, a->ln1, NULL, w->qkvw, rows, channels,
-        shape->qkv_cols, context);
-    TRY(sum_rows(d_norm, shape, context, hooks));
-    own->norm_backward(
-        d_x, d->ln1w, d->ln1b, d_norm, a->x, a->mean1, a->rstd1, w->ln1w, rows, channels, context);
-    return STATUS_OK;
+    TRY(norm_again(a->ln1, work, shape, context, hooks));
+    ops->linear_backward(d_norm, d->qkvw, d->qkvb, d_qkv, norm_whole(a->ln1, work, shape), NULL,
+        w->qkvw, rows, channels, shape->qkv_cols, context);
+    TRY(rows_sum(d_norm_own, d_norm, shape, context, hooks));
+    own->norm_backward(d_x, d_ln1w, d_ln1b, d_norm_own, a->x, a->mean1, a->rstd1, w->ln1w, own_rows,
+        channels, context);
+    return rows_add_vectors(&norms, shape, context, hooks);
 }

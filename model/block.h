@@ -6,7 +6,8 @@
  * share: activation checkpointing.
  *
  * Widths are those held here: width = heads · head_cols of C, qkv_cols = (heads + 2·kv_heads) ·
- * head_cols, hidden of H. Heads that share keys and values are held together.
+ * head_cols, hidden of H. Heads that share keys and values are held together. "own" rows are all, or
+ * where x is cut (rows.h) this rank's.
  */
 #ifndef MODEL_BLOCK_H
 #define MODEL_BLOCK_H
@@ -18,7 +19,10 @@
 #include "model/ops.h"
 
 struct block_shape {
-    size_t batch, t, rows; /* rows = batch · t */
+    size_t batch, t, rows;   /* rows = batch · t */
+    struct params_slice own; /* of them, those of x and of norms that are held here */
+    bool cut;                /* others have the rest */
+    bool norms_whole;        /* norms' outputs are kept whole; else own rows of them */
     size_t channels;
     size_t heads, kv_heads, head_cols, width, qkv_cols, hidden, fc_cols; /* held here */
     const struct architecture_table *architecture;
@@ -39,17 +43,20 @@ struct block_tensors {
 
 /* Activations are of compute dtype, statistics float32. */
 struct block_activations {
-    void *x;              /* (rows, C): the input, which lies elsewhere */
-    void *ln1;            /* (rows, C) */
-    float *mean1, *rstd1; /* (rows), (rows); means NULL where norms have none */
+    void *x;              /* (own, C): the input, which lies elsewhere */
+    void *ln1;            /* (rows, C), or (own, C) */
+    float *mean1, *rstd1; /* (own), (own); means NULL where norms have none */
     void *qkv;            /* (rows, qkv_cols) */
     void *att;            /* (rows, width) */
     float *lse;           /* (batch, heads, t) */
-    void *x2;             /* (rows, C): after attention */
-    void *ln2;            /* (rows, C) */
-    float *mean2, *rstd2; /* (rows), (rows) */
+    void *x2;             /* (own, C): after attention */
+    void *ln2;            /* as ln1 */
+    float *mean2, *rstd2; /* (own), (own) */
     void *fc, *hidden;    /* (rows, fc_cols), (rows, hidden) */
 };
+
+/* Vectors of a block that norms have: weights and biases. */
+#define BLOCK_VECTORS 4
 
 /* Shared by all blocks. */
 struct block_workspace {
@@ -57,6 +64,8 @@ struct block_workspace {
     void *wide;         /* (rows, max(fc_cols, qkv_cols)) */
     void *scores;       /* attention_scratch_bytes() */
     const float *turns; /* (at least t, 2, head_cols/2); NULL: positions are not rotary */
+    void *whole;        /* (rows, C), where x is cut: what was gathered, or will be summed */
+    float *vectors;     /* (BLOCK_VECTORS, C), there too: parts of norms' gradients */
 };
 
 /* C or the width; where fc is wider than hidden, hidden's gradient has no room in wide. */
@@ -78,19 +87,19 @@ struct block_activations block_activations_at(
     void *base, void *x, const struct block_shape *shape, enum dtype compute);
 
 /* Reads acts->x, writes all the other activations: what backward needs. The block's output is one
- * product away. errors: those of hooks->sum. */
+ * product away. errors: those of the tensor hooks. */
 MUST_CHECK enum status block_recompute(const struct block_activations *acts,
     const struct block_tensors *weights, const struct block_workspace *work,
     const struct block_shape *shape, const struct ops_context *context,
     const struct model_hooks *hooks);
 
-/* The same, and out (rows, C) = the block's output. */
+/* The same, and out (own, C) = the block's output. */
 MUST_CHECK enum status block_forward(void *out, const struct block_activations *acts,
     const struct block_tensors *weights, const struct block_workspace *work,
     const struct block_shape *shape, const struct ops_context *context,
     const struct model_hooks *hooks);
 
-/* d_x (rows, C), in place: on entry the gradient of the output, on return of the input.
+/* d_x (own, C), in place: on entry the gradient of the output, on return of the input.
  * gradients +=. */
 MUST_CHECK enum status block_backward(void *d_x, const struct block_tensors *gradients,
     const struct block_activations *acts, const struct block_tensors *weights,

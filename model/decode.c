@@ -52,7 +52,9 @@ static struct block_shape shape_of(const struct params *params, size_t rows)
     size_t heads = (size_t)config->heads, kv_heads = (size_t)model_kv_heads(config);
     size_t channels = (size_t)config->channels, head_cols = channels / heads;
     size_t hidden = (size_t)model_hidden(config);
-    return (struct block_shape){.batch = 1,
+    return (struct block_shape){.own = {0, rows},
+        .norms_whole = true,
+        .batch = 1,
         .t = rows,
         .rows = rows,
         .channels = channels,

@@ -83,13 +83,23 @@ struct model_hooks {
      * there meanwhile. default: they are still there */
     enum status (*act_load)(void *activations, int block, struct span x);
 
-    void *tensor; /* the context of sum and max */
+    void *tensor; /* the context of the next four */
 
     /* Tensor parallelism: element-wise sum and maximum of x over the ranks that share this model's
      * tensors, in place: count elements, float32 or of the dtype that the device computes in.
      * default: one rank, so the identity */
     enum status (*sum)(void *tensor, struct span x, size_t count);
     enum status (*max)(void *tensor, struct span x, size_t count);
+
+    /* The same where x is cut by rows (model_run.cut_rows; rows.h): of `rows` rows each rank has its
+     * share (params_slice()), which may be none. Elements are of the dtype that the device computes
+     * in; own is either these rows of whole, in place, or memory beside it.
+     *   scatter_sum   own = this rank's rows of the element-wise sum over the ranks of whole, which
+     *                 may be anything afterwards
+     *   gather        whole = the rows of all ranks
+     * Both or neither. default: one rank has all rows, and neither is called */
+    enum status (*scatter_sum)(void *tensor, struct span own, struct span whole, size_t rows);
+    enum status (*gather)(void *tensor, struct span whole, struct span own, size_t rows);
 };
 
 #endif

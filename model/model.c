@@ -49,7 +49,7 @@ static enum status check_ids(
 static void *block_input(const struct model *model, int layer)
 {
     const struct model_span *span = &model->span;
-    size_t elements = model->shape.rows * model->shape.channels;
+    size_t elements = model->shape.own.count * model->shape.channels;
     if (layer == span->end) return model->x;
     if (model_inputs_are_carried(model))
         return (span->end - layer) % 2 == 0 ? model->x : model->inputs;
@@ -63,17 +63,21 @@ static struct block_activations activations_of(const struct model *model, int la
         block_input(model, layer), &model->shape, model->context.compute);
 }
 
-/* A tensor (rows, C). */
-static struct span rows_span(const void *x, const struct model *model)
+/* A tensor (own rows, C), such as x; and (rows, C). */
+static struct span own_span(const void *x, const struct model *model)
 {
-    size_t elements = model->shape.rows * model->shape.channels;
-    return ops_span(x, ops_bytes(elements, &model->context), &model->context);
+    return rows_span(x, model->shape.own.count, &model->shape, &model->context);
 }
 
-static enum status sum_rows(const void *x, const struct model *model)
+static struct span whole_span(const void *x, const struct model *model)
 {
-    return tensor_sum(
-        &model->hooks, rows_span(x, model), model->shape.rows * model->shape.channels);
+    return rows_span(x, model->shape.rows, &model->shape, &model->context);
+}
+
+/* Where the own rows of a tensor (rows, C) are. */
+static void *own_of(const void *whole, const struct model *model)
+{
+    return rows_own(whole, &model->shape, &model->context);
 }
 
 /* ---- forward ---- */
@@ -87,15 +91,16 @@ static const int32_t *place_ids(int32_t *copy, const int32_t *ids, const struct 
     return copy;
 }
 
+/* Positions, which all ranks have, are in one rank's part of the sum. */
 static enum status embed(struct model *model)
 {
     const struct ops_context *context = &model->context;
     const struct block_shape *shape = &model->shape;
     size_t channels = shape->channels;
-    void *x = block_input(model, 0);
+    void *input = block_input(model, 0), *x = shape->cut ? model->work.whole : input;
     struct unit unit;
     if (model_is_shared(model))
-        context->ops->clear(x, rows_span(x, model).bytes, context); /* others hold some */
+        context->ops->clear(x, whole_span(x, model).bytes, context); /* others hold some */
     for (int u = 0; u < model->params->embedding_units; u++) {
         size_t count = model_rows_of_unit(model, u, NULL).count;
         if (count == 0) continue; /* others hold them */
@@ -105,13 +110,16 @@ static enum status embed(struct model *model)
             shape->rows, channels, context);
         TRY(unit_leave(&unit, &model->room));
     }
-    if (model_is_shared(model)) TRY(sum_rows(x, model));
     int positions = model->params->positions_unit;
-    size_t elements = model->params->unit_elements[positions];
-    if (elements == 0) return STATUS_OK; /* attention knows them */
-    TRY(unit_enter(&unit, positions, UNIT_FORWARD, elements, &model->room));
-    context->ops->positions_forward(x, unit.weights, shape->batch, shape->t, channels, context);
-    return unit_leave(&unit, &model->room);
+    size_t elements = model->params->unit_elements[positions]; /* 0: attention knows them */
+    if (elements > 0) {
+        TRY(unit_enter(&unit, positions, UNIT_FORWARD, elements, &model->room));
+        if (model->params->part.tensor_rank == 0)
+            context->ops->positions_forward(
+                x, unit.weights, shape->batch, shape->t, channels, context);
+        TRY(unit_leave(&unit, &model->room));
+    }
+    return rows_sum(input, x, shape, context, &model->hooks);
 }
 
 static enum status blocks_forward(struct model *model)
@@ -124,7 +132,7 @@ static enum status blocks_forward(struct model *model)
         struct unit unit;
         int number = model->params->first_block_unit + layer;
         if (hooks->act_save != NULL)
-            TRY(hooks->act_save(hooks->activations, layer, rows_span(acts.x, model)));
+            TRY(hooks->act_save(hooks->activations, layer, own_span(acts.x, model)));
         TRY(unit_enter(&unit, number, UNIT_FORWARD, elements, &model->room));
         struct block_tensors tensors =
             block_tensors_at(unit.weights, context->compute, &model->shape);
@@ -138,14 +146,16 @@ static enum status blocks_forward(struct model *model)
 static enum status final_norm_forward(struct model *model)
 {
     const struct ops_context *context = &model->context;
-    size_t channels = model->shape.channels;
+    const struct block_shape *shape = &model->shape;
+    size_t channels = shape->channels;
+    void *own = own_of(model->norm, model);
     struct unit unit;
     int norm = model->params->final_norm_unit;
     TRY(unit_enter(&unit, norm, UNIT_FORWARD, model->params->unit_elements[norm], &model->room));
-    model->shape.architecture->norm_forward(model->norm, model->norm_mean, model->norm_rstd,
-        model->x, unit.weights, ops_at(unit.weights, channels, context), model->shape.rows,
-        channels, context);
-    return unit_leave(&unit, &model->room);
+    shape->architecture->norm_forward(own, model->norm_mean, model->norm_rstd, model->x,
+        unit.weights, ops_at(unit.weights, channels, context), shape->own.count, channels, context);
+    TRY(unit_leave(&unit, &model->room));
+    return rows_gather(model->norm, own, shape, context, &model->hooks);
 }
 
 /* Brings the statistics of the rows held by several ranks together: the largest maximum, and sums
@@ -274,14 +284,14 @@ enum status model_sequence_losses(double *sums, struct model *model)
 
 /* ---- backward ---- */
 
-/* dn into work.narrow. */
+/* dn into work.narrow, the own rows of it. */
 static enum status loss_backward(struct model *model, float scale)
 {
     const struct ops_context *context = &model->context;
     size_t rows = model->shape.rows, channels = model->shape.channels;
     void *d_norm = model->work.narrow;
     struct unit unit;
-    context->ops->clear(d_norm, rows_span(d_norm, model).bytes, context);
+    context->ops->clear(d_norm, whole_span(d_norm, model).bytes, context);
     for (int u = model->params->embedding_units; u-- > 0;) {
         size_t count = model_rows_of_unit(model, u, NULL).count;
         if (count == 0) continue; /* others hold them */
@@ -291,20 +301,26 @@ static enum status loss_backward(struct model *model, float scale)
             rows, channels, context);
         TRY(unit_leave(&unit, &model->room));
     }
-    return sum_rows(d_norm, model);
+    return rows_sum(own_of(d_norm, model), d_norm, &model->shape, context, &model->hooks);
 }
 
 static enum status final_norm_backward(struct model *model)
 {
     const struct ops_context *context = &model->context;
-    size_t rows = model->shape.rows, channels = model->shape.channels;
+    const struct block_shape *shape = &model->shape;
+    size_t channels = shape->channels;
+    struct rows_vectors vectors = {.parts = model->work.vectors};
     struct unit unit;
     int norm = model->params->final_norm_unit;
     TRY(unit_enter(&unit, norm, UNIT_BACKWARD, model->params->unit_elements[norm], &model->room));
-    context->ops->clear(model->d_x, rows_span(model->d_x, model).bytes, context);
-    model->shape.architecture->norm_backward(model->d_x, unit.gradients, unit.gradients + channels,
-        model->work.narrow, model->x, model->norm_mean, model->norm_rstd, unit.weights, rows,
-        channels, context);
+    float *d_bias = shape->architecture->biases ? unit.gradients + channels : NULL;
+    float *d_weight = rows_vector(unit.gradients, &vectors, shape, context);
+    d_bias = rows_vector(d_bias, &vectors, shape, context);
+    context->ops->clear(model->d_x, own_span(model->d_x, model).bytes, context);
+    shape->architecture->norm_backward(model->d_x, d_weight, d_bias,
+        own_of(model->work.narrow, model), model->x, model->norm_mean, model->norm_rstd,
+        unit.weights, shape->own.count, channels, context);
+    TRY(rows_add_vectors(&vectors, shape, context, &model->hooks));
     return unit_leave(&unit, &model->room);
 }
 
@@ -318,7 +334,7 @@ static enum status blocks_backward(struct model *model)
         struct unit unit;
         int number = model->params->first_block_unit + layer;
         if (hooks->act_load != NULL)
-            TRY(hooks->act_load(hooks->activations, layer, rows_span(acts.x, model)));
+            TRY(hooks->act_load(hooks->activations, layer, own_span(acts.x, model)));
         TRY(unit_enter(&unit, number, UNIT_BACKWARD, elements, &model->room));
         struct block_tensors tensors =
             block_tensors_at(unit.weights, context->compute, &model->shape);
@@ -340,18 +356,20 @@ static enum status embed_backward(struct model *model)
     size_t channels = shape->channels;
     int positions = model->params->positions_unit;
     size_t elements = model->params->unit_elements[positions];
+    void *d_x = shape->cut ? model->work.whole : model->d_x;
     struct unit unit;
+    TRY(rows_gather(d_x, model->d_x, shape, context, &model->hooks));
     if (elements > 0) {
         TRY(unit_enter(&unit, positions, UNIT_BACKWARD_GRAD, elements, &model->room));
         context->ops->positions_backward(
-            unit.gradients, model->d_x, shape->batch, shape->t, channels, context);
+            unit.gradients, d_x, shape->batch, shape->t, channels, context);
         TRY(unit_leave(&unit, &model->room));
     }
     for (int u = model->params->embedding_units; u-- > 0;) {
         struct head_rows rows = model_rows_of_unit(model, u, NULL);
         if (rows.count == 0) continue;
         TRY(unit_enter(&unit, u, UNIT_BACKWARD_GRAD, rows.count * channels, &model->room));
-        context->ops->embedding_backward(unit.gradients, model->tokens, model->d_x, rows.first_row,
+        context->ops->embedding_backward(unit.gradients, model->tokens, d_x, rows.first_row,
             rows.count, shape->rows, channels, context);
         TRY(unit_leave(&unit, &model->room));
     }
@@ -384,19 +402,19 @@ struct span model_input(const struct model_pass *pass, struct model *model)
 {
     assert(!model->span.first);
     take_pass(pass, model);
-    return rows_span(block_input(model, model->span.begin), model);
+    return own_span(block_input(model, model->span.begin), model);
 }
 
 struct span model_output(const struct model_pass *pass, struct model *model)
 {
     take_pass(pass, model);
-    return rows_span(model->x, model);
+    return own_span(model->x, model);
 }
 
 struct span model_gradient(const struct model_pass *pass, struct model *model)
 {
     take_pass(pass, model);
-    return rows_span(model->d_x, model);
+    return own_span(model->d_x, model);
 }
 
 /* ---- sampling ---- */

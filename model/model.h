@@ -41,11 +41,17 @@ struct model;
  *
  * recompute: activation checkpointing. Of each block only the input is kept, and backward computes
  * the rest again, with the same bits. carried: with recompute, hooks carry these inputs away
- * (act_save): only predictions need to say so, model_open() sees it. */
+ * (act_save): only predictions need to say so, model_open() sees it.
+ *
+ * cut_rows: sequence parallelism. Ranks that share tensors (params_part) each hold their own rows of
+ * x and of what norms make of it (rows.h). Losses of the same weights have the same bits where the
+ * ranks divide B·T and hooks sum alike, and gradients but those of norms, too. One rank alone: nothing
+ * changes. */
 struct model_run {
     int batch, t; /* at most */
     enum dtype weights, gradients;
     bool recompute, carried;
+    bool cut_rows;
     /* That operations are queued on: of the model's device, and outlives the model. Functions below
      * return when they have queued, unless they say otherwise, and a failure of an operation is
      * stream_synchronize()'s to report. NULL on the host, where all is done on return. */
@@ -72,7 +78,7 @@ enum dtype model_activation_dtype(const struct model_run *run, struct device *de
 /* Allocates what model_memory() says. params, hooks' contexts and device must outlive the model;
  * hooks and run are copied. errors: INVALID (batch or t < 1, t > max_t, another dtype, enter
  * missing, one of act_save and act_load without the other, sum or max missing where tensors are
- * cut), SYSTEM (memory). */
+ * cut, scatter_sum or gather where rows are), SYSTEM (memory). */
 MUST_CHECK enum status model_open(struct model **model, const struct params *params,
     const struct model_hooks *hooks, const struct model_run *run, struct device *device);
 void model_close(struct model *model);
@@ -124,7 +130,8 @@ MUST_CHECK enum status model_forward_pass(const struct model_pass *pass, struct 
 MUST_CHECK enum status model_backward_pass(
     float scale, const struct model_pass *pass, struct model *model);
 
-/* Where these are: B·T·C elements that the device computes in, on the device. The input is the pass's
+/* Where these are: B·T·C elements that the device computes in, on the device; where rows are cut,
+ * those of the own ones. The input is the pass's
  * own from here to its backward; where hooks carry activations away, until its forward. The output
  * is good until the next forward begins, and where hooks carry activations until the next backward
  * does; the gradient, which no forward touches, until the next backward. */

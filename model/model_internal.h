@@ -8,6 +8,7 @@
 #include "model/model.h"
 #include "model/ops.h"
 #include "model/ops_profile.h"
+#include "model/rows.h"
 #include "model/tensor_parallel.h"
 #include "model/unit.h"
 #include "model/uses.h"
@@ -40,16 +41,16 @@ struct model {
      * dtype. */
     const int32_t *tokens, *targets; /* where operations read them; see place_ids() */
     struct block_shape shape;
-    void *inputs;        /* (rows, C) of each block; see block_input() */
+    void *inputs;        /* (own rows, C) of each block; see block_input() */
     void *blocks;        /* activations of the first block */
     size_t block_stride; /* bytes from there to the next block's; 0: blocks share them */
-    void *x;    /* (rows, C) output of the last block; passes share it but on the last part */
+    void *x;    /* (own rows, C) output of the last block; passes share it but on the last part */
     void *norm; /* (rows, C) */
-    float *norm_mean, *norm_rstd;
+    float *norm_mean, *norm_rstd;             /* (own rows) each */
     float *head_max, *head_sum, *head_target; /* (rows) each; sum and target lie together */
     float *head_lse;                          /* (rows) */
     int32_t *ids;                             /* (2, rows): copies of tokens and targets */
-    void *d_x;                                /* (rows, C) */
+    void *d_x;                                /* (own rows, C) */
     struct block_workspace work;
     void *logits; /* head_scratch_bytes() of the largest block of rows */
     struct unit_room room;

@@ -9,14 +9,16 @@
  *                   block inputs L × C | L × a block's | x (C) | n (C) | mean rstd
  *                   | max sum target lse | ids
  *   workspace     angles of rotary positions, by themselves
- *                 | scratch of operations | dx (C) | narrow, also dn, and the loss in forward
+ *                 | scratch of operations | dx (C) | with cut rows: one (C) of all rows, vectors
+ *                 | narrow, also dn, and the loss in forward
  *                 | wide, scores of attention  or  logits of a tile
  *                 and, of the largest unit, where another dtype is lent: weights as they are
  *                 computed with, gradients as float32
  *
  * With recomputation there is one set of a block's activations, and block inputs are checkpoints;
  * where hooks carry them away there is one more x, and block inputs take turns in the two. From x on
- * all but the last part has nothing but ids and, whatever the passes, one x.
+ * all but the last part has nothing but ids and, whatever the passes, one x. Where rows are cut
+ * (rows.h), block inputs, x, dx, norms' outputs and statistics are those of the own rows.
  */
 #include <stdlib.h>
 
@@ -44,6 +46,9 @@ static void set_shape(struct model *model, int batch, int t)
     shape->batch = (size_t)batch;
     shape->t = (size_t)t;
     shape->rows = shape->batch * shape->t;
+    shape->own = model_own_rows(shape->rows, model->params, &model->run);
+    shape->cut = model->run.cut_rows && model_is_shared(model);
+    shape->norms_whole = !shape->cut || model->run.recompute; /* which holds one block's */
     shape->channels = (size_t)config->channels;
     size_t kv_heads = (size_t)model_kv_heads(config);
     shape->kv_heads = params_slice(part, kv_heads).count;
@@ -82,10 +87,10 @@ static void place_head(struct model *model, struct span base, size_t *used)
     enum dtype compute = model->context.compute;
     bool last = model->span.last;
     size_t ids = model_ids_are_copied(model) && (last || model->span.first) ? 2 * rows : 0;
-    size_t head = last ? rows : 0;
+    size_t head = last ? rows : 0, own = last ? model->shape.own.count : 0;
     model->norm = take(base, used, head * channels, compute);
-    model->norm_mean = take(base, used, head, DTYPE_FLOAT32);
-    model->norm_rstd = take(base, used, head, DTYPE_FLOAT32);
+    model->norm_mean = take(base, used, own, DTYPE_FLOAT32);
+    model->norm_rstd = take(base, used, own, DTYPE_FLOAT32);
     model->head_max = take(base, used, head, DTYPE_FLOAT32);
     model->head_sum = take(base, used, 2 * head, DTYPE_FLOAT32);
     model->head_target = model->head_sum == NULL ? NULL : model->head_sum + rows;
@@ -96,7 +101,7 @@ static void place_head(struct model *model, struct span base, size_t *used)
 /* One pass's activations, from `base` on; returns their bytes. */
 static size_t place_pass(struct model *model, struct span base)
 {
-    size_t elements = model->shape.rows * model->shape.channels, used = 0;
+    size_t elements = model->shape.own.count * model->shape.channels, used = 0;
     size_t layers = (size_t)(model->span.end - model->span.begin);
     enum dtype compute = model->context.compute;
     bool recompute = model->run.recompute;
@@ -113,7 +118,7 @@ static size_t place_pass(struct model *model, struct span base)
  * buffers. */
 static size_t place_shared(struct model *model, struct span base)
 {
-    size_t elements = model->shape.rows * model->shape.channels, used = 0;
+    size_t elements = model->shape.own.count * model->shape.channels, used = 0;
     enum dtype compute = model->context.compute;
     if (model_inputs_are_carried(model)) model->inputs = take(base, &used, elements, compute);
     if (!model->span.last) model->x = take(base, &used, elements, compute);
@@ -139,7 +144,8 @@ static size_t place_checkpoints(struct model *model, int slot)
 {
     if (!model->run.recompute || model_inputs_are_carried(model)) return 0;
     size_t layers = (size_t)(model->span.end - model->span.begin);
-    size_t pass = ops_bytes(layers * model->shape.rows * model->shape.channels, &model->context);
+    size_t pass =
+        ops_bytes(layers * model->shape.own.count * model->shape.channels, &model->context);
     size_t aligned = (pass + 63) / 64 * 64;
     model->inputs = from_byte(model->checkpoints, (size_t)slot * aligned).ptr;
     return (size_t)(model_passes(model) - 1) * aligned + pass;
@@ -184,7 +190,10 @@ static size_t place_workspace(struct model *model)
     if (run->weights != compute) model->room.weights = take(base, &used, unit, compute);
     if (run->gradients != DTYPE_FLOAT32)
         model->room.gradients = take(base, &used, unit, DTYPE_FLOAT32);
-    model->d_x = take(base, &used, rows * channels, compute);
+    model->d_x = take(base, &used, shape->own.count * channels, compute);
+    model->work.whole = take(base, &used, shape->cut ? rows * channels : 0, compute);
+    model->work.vectors =
+        take(base, &used, shape->cut ? BLOCK_VECTORS * channels : 0, DTYPE_FLOAT32);
     model->work.narrow = take(base, &used, rows * block_narrow_cols(shape), compute);
     size_t head_used =
         used; /* the head's logits lie where blocks have theirs, which is later in backward */
@@ -274,6 +283,12 @@ static enum status check_run(
     if (params->part.tensor_count > 1 && (hooks->sum == NULL || hooks->max == NULL))
         return FAIL(STATUS_INVALID,
             "model: tensors are cut over %d ranks, hooks lack sum() or max(); expected both",
+            params->part.tensor_count);
+    if (params->part.tensor_count > 1 && run->cut_rows &&
+        (hooks->scatter_sum == NULL || hooks->gather == NULL))
+        return FAIL(STATUS_INVALID,
+            "model: rows are cut over %d ranks, hooks lack scatter_sum() or gather(); expected "
+            "both",
             params->part.tensor_count);
     return STATUS_OK;
 }

@@ -1,5 +1,5 @@
-/* tensor_parallel: the two hooks of tensor parallelism, with their defaults: one rank, which holds everything. What is
- * held of each tensor, params.h says.
+/* tensor_parallel: the hooks of tensor parallelism, with their defaults: one rank, which holds everything. What is
+ * held of each tensor, params.h says; what of the rows of x between products, rows.h.
  *
  *   column-parallel (qkv, fc)         A rank holds some rows of W and computes some columns of y = x Wᵀ. Nothing is
  *                                     summed in forward; in backward each rank has a part of dx: sum.

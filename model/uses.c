@@ -1,6 +1,8 @@
 /* uses: see uses.h. The order is that of the table at the head of model.c; tests compare the two call by call. */
 #include "model/uses.h"
 
+#include "model/architecture.h"
+
 struct list {
     const struct params *params;
     struct model_use *uses; /* NULL: only counted */
@@ -47,20 +49,44 @@ int model_uses(struct model_use *uses, const struct params *params, bool backwar
     return list.count;
 }
 
-int model_sums(struct model_sum sums[MODEL_SUMS_MOST], enum pass_kind pass, int batch, int t,
-    const struct params *params, const struct model_run *run)
+/* Of B·T·C elements: how often parts are summed, and how often own rows are gathered. */
+static void count_wide(uint64_t *sums, uint64_t *gathers, bool train, const struct model_span *span,
+    const struct model_run *run)
+{
+    uint64_t blocks = (uint64_t)(span->end - span->begin);
+    *sums = 2 * blocks + span->first;
+    *gathers = 2 * blocks + span->last;
+    if (!train) return;
+    *sums += (run->recompute ? 3 : 2) * blocks + span->last;
+    *gathers += 4 * blocks + span->first; /* twice two: computed again, or norms' outputs again */
+}
+
+int model_tensor_calls(struct model_tensor_call calls[MODEL_TENSOR_CALLS_MOST], enum pass_kind pass,
+    int batch, int t, const struct params *params, const struct model_run *run)
 {
     const struct model_span span = model_span(params);
     size_t rows = (size_t)batch * (size_t)t, vocab = (size_t)params->config.vocab;
-    uint64_t blocks = (uint64_t)(span.end - span.begin), wide = 2 * blocks + span.first;
-    if (pass == PASS_TRAIN) wide += (run->recompute ? 3 : 2) * blocks + span.last;
+    size_t channels = (size_t)params->config.channels;
+    size_t norm = architecture_table(params->config.architecture)->biases ? 2 * channels : channels;
+    uint64_t blocks = (uint64_t)(span.end - span.begin), sums, gathers;
+    struct model_tensor_call wide = {.count = rows * channels, .rows = rows, .activations = true};
     int count = 0;
-    sums[count++] = (struct model_sum){
-        .count = rows * (size_t)params->config.channels, .times = wide, .activations = true};
+    count_wide(&sums, &gathers, pass == PASS_TRAIN, &span, run);
+    wide.hook = run->cut_rows ? MODEL_SCATTER_SUM : MODEL_SUM;
+    wide.times = sums;
+    calls[count++] = wide;
+    wide.hook = MODEL_GATHER;
+    wide.times = gathers;
+    if (run->cut_rows) calls[count++] = wide;
+    if (run->cut_rows && pass == PASS_TRAIN)
+        calls[count++] = (struct model_tensor_call){.count = 2 * norm, .times = blocks};
+    if (run->cut_rows && pass == PASS_TRAIN && span.last)
+        calls[count++] = (struct model_tensor_call){.count = norm, .times = 1};
     if (span.last && pass == PASS_SAMPLE)
-        sums[count++] = (struct model_sum){.count = vocab, .times = 1, .on_host = true};
+        calls[count++] = (struct model_tensor_call){.count = vocab, .times = 1, .on_host = true};
     if (!span.last || pass == PASS_SAMPLE) return count;
-    sums[count++] = (struct model_sum){.count = rows, .times = 1, .max = true};
-    sums[count++] = (struct model_sum){.count = 2 * rows, .times = 1}; /* Σ exp, target's logit */
+    calls[count++] = (struct model_tensor_call){.hook = MODEL_MAX, .count = rows, .times = 1};
+    calls[count++] =
+        (struct model_tensor_call){.count = 2 * rows, .times = 1}; /* Σ exp, target's logit */
     return count;
 }

@@ -50,20 +50,40 @@ enum pass_kind {
     PASS_SAMPLE,  /* without targets, and model_logits() once */
 };
 
-/* Calls of sum() or max() that are alike. */
-struct model_sum {
-    size_t count;     /* elements */
+/* Of `rows` rows of x those that are held here: all, or this rank's share of them. */
+static inline struct params_slice model_own_rows(
+    size_t rows, const struct params *params, const struct model_run *run)
+{
+    const struct params_slice all = {0, rows};
+    return run->cut_rows ? params_slice(&params->part, rows) : all;
+}
+
+/* Calls of a tensor hook that are alike. */
+enum model_tensor_hook { MODEL_SUM, MODEL_MAX, MODEL_SCATTER_SUM, MODEL_GATHER };
+struct model_tensor_call {
+    enum model_tensor_hook hook;
+    size_t count;     /* elements; of all rows together */
+    size_t rows;      /* MODEL_SCATTER_SUM, MODEL_GATHER */
     uint64_t times;
-    bool max;
     bool activations; /* elements are of model_activation_dtype(), else float32 */
     bool on_host;     /* whatever the model's device is */
 };
 
-/* What a pass over (batch, t) tokens asks of the ranks that share this part's tensors. Per block forward 2
- * sums of B·T·C elements, backward 2, and 1 where blocks are computed again: their last product is not
- * needed. Returns their number. Pure. */
-#define MODEL_SUMS_MOST 4
-int model_sums(struct model_sum sums[MODEL_SUMS_MOST], enum pass_kind pass, int batch, int t,
-    const struct params *params, const struct model_run *run);
+/* What a pass over (batch, t) tokens asks of the ranks that share this part's tensors: S sums of
+ * B·T·C elements; where rows are cut S scatter_sums, G gathers, and sums of norms' gradients N.
+ *
+ *                             S      G      N
+ *   embedding, forward        1      0      0
+ *   a block, forward          2      2      0
+ *   computed again            1      2      0     its last product is not needed
+ *   a block, backward         2   2 or 4    1     4 where it was not: norms' outputs once more
+ *   head, forward             0      1      0     and sums of B·T elements
+ *   head, backward            1      0      1
+ *   embedding, backward       0      1      0
+ *
+ * Returns their number. Pure. */
+#define MODEL_TENSOR_CALLS_MOST 6
+int model_tensor_calls(struct model_tensor_call calls[MODEL_TENSOR_CALLS_MOST], enum pass_kind pass,
+    int batch, int t, const struct params *params, const struct model_run *run);
 
 #endif

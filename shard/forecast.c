@@ -199,22 +199,24 @@ static enum status predict_sent(struct forecast *forecast, struct tables *tables
     bool each = stage_keeps(stage).gradients == KEEP_SHARD;
     const struct pipeline_config pipeline =
         train_pipeline_config(&tables->run, &tables->grid, NULL);
-    uint64_t rows = trains * (uint64_t)tables->run.batch * (uint64_t)tables->run.t;
+    uint64_t rows = trains * model_own_rows((size_t)tables->run.batch * (size_t)tables->run.t,
+                                 &tables->params, &tables->run)
+                                 .count;
     uint64_t onward[COLLECTIVE_COUNT] = {0}, ends[COLLECTIVE_COUNT] = {0};
     pipeline_predict_sent(onward, rows, rows, tables->params.config.channels, &pipeline);
     ends_predict_sent(ends, stage);
     forecast->pipeline_bytes = sum_of(onward);
     forecast->ends_bytes = sum_of(ends);
-    const struct ledger_events step = {.steps = 1,
+    struct ledger_events step = {.steps = 1,
         .pipeline_bytes = forecast->pipeline_bytes,
         .trains = trains,
         .reductions = each ? trains : 1,
-        .updates = 1,
-        .tensor_sum_bytes =
-            trains * tensor_predict_sent(PASS_TRAIN, tables->run.batch, tables->run.t,
-                         &tables->params, &tables->run, &tables->grid, NULL)};
+        .updates = 1};
+    tensor_predict_sent(step.tensor_sent, trains, PASS_TRAIN, tables->run.batch, tables->run.t,
+        &tables->params, &tables->run, &tables->grid, NULL);
     ledger_predict(forecast->sent_bytes, &step, &tables->carries, stage);
-    forecast->tensor_sum_bytes = step.tensor_sum_bytes;
+    forecast->tensor_sum_bytes = ledger_tensor_sums(step.tensor_sent);
+    forecast->tensor_gather_bytes = step.tensor_sent[COLLECTIVE_ALL_GATHER];
     forecast->tensor_paper_bytes =
         (double)trains * tensor_paper_bytes(&tables->params, &tables->run, &tables->grid, NULL);
     forecast->volume = ledger_volume(&step, stage);
@@ -225,8 +227,8 @@ static enum status predict_sent(struct forecast *forecast, struct tables *tables
     forecast->checkpoint_bytes = trains * sum_of(carried);
     forecast->checkpoint_paper_bytes = (double)trains * activation_paper_bytes(&tables->carries);
     forecast->scalar_bytes = forecast->sent_sum - forecast->tensor_sum_bytes -
-                             forecast->checkpoint_bytes - forecast->pipeline_bytes -
-                             forecast->ends_bytes;
+                             forecast->tensor_gather_bytes - forecast->checkpoint_bytes -
+                             forecast->pipeline_bytes - forecast->ends_bytes;
     for (int p = 0; p < FORECAST_PART_COUNT; p++)
         forecast->scalar_bytes -= forecast->wire[p].sent_bytes;
     return STATUS_OK;
@@ -316,19 +318,29 @@ enum status forecast_largest_layers(
     return STATUS_OK;
 }
 
+/* What a batch is a multiple of: tensor ranks that each hold rows of it hold as many. */
+static int batch_multiple(const struct train_config *train)
+{
+    int seq = train->seq > 0 ? train->seq : train->model.max_t, multiple = 1;
+    if (!train->sequence_parallel || train->tensor < 1 || seq < 1) return 1;
+    while ((int64_t)multiple * seq % train->tensor != 0) multiple++;
+    return multiple;
+}
+
 enum status forecast_largest_batch(int *batch, uint64_t memory, const struct forecast_config *given)
 {
     struct forecast_config config = *given;
-    int fits = 0, beyond = FORECAST_MOST_BATCH + 1; /* fits < answer + 1 ≤ beyond */
+    int multiple = batch_multiple(&given->train);
+    int fits = 0, beyond = FORECAST_MOST_BATCH / multiple + 1; /* fits < answer + 1 ≤ beyond */
     *batch = 0;
     while (beyond - fits > 1) {
         int half = fits + (beyond - fits) / 2, stage;
         uint64_t most;
-        config.train.batch = half;
+        config.train.batch = half * multiple;
         TRY(most_held(&most, &stage, &config));
         if (most <= memory) fits = half;
         else beyond = half;
     }
-    *batch = fits;
+    *batch = fits * multiple;
     return STATUS_OK;
 }

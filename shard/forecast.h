@@ -53,6 +53,7 @@ struct forecast {
     uint64_t sent_sum;
     struct forecast_wire wire[FORECAST_PART_COUNT];
     uint64_t tensor_sum_bytes;     /* of sent_sum: sums over the tensor group */
+    uint64_t tensor_gather_bytes;  /* of sent_sum: rows of x that it puts together again */
     double tensor_paper_bytes;     /* the paper's count of them: tensor.h */
     uint64_t checkpoint_bytes;     /* of sent_sum: checkpoints put together again (P_a) */
     double checkpoint_paper_bytes; /* the paper's count of them: activation.h */

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SCALARS_PER_STEP       3 /* a gather of one double each: valid tokens, loss, norm */
 #define SCALARS_PER_VALIDATION 2 /* one gather of two doubles */
@@ -35,8 +36,7 @@ struct ledger_traffic ledger_traffic(const struct grid *grid)
 {
     struct ledger_traffic traffic = {0};
     add_counters(&traffic, grid->tensor_comm);
-    traffic.tensor_sums = traffic.sent[COLLECTIVE_ALL_REDUCE];
-    traffic.checkpoint_gathers = traffic.sent[COLLECTIVE_ALL_GATHER];
+    memcpy(traffic.tensor, traffic.sent, sizeof traffic.tensor);
     add_counters(&traffic, grid->world);
     if (grid->group_comm != grid->world) add_counters(&traffic, grid->group_comm);
     add_counters(&traffic, grid->replicas_comm);
@@ -70,13 +70,12 @@ void ledger_predict(uint64_t sent[COLLECTIVE_COUNT], const struct ledger_events 
     stage_predict(&predicted, config);
     activation_predict_sent(checkpoints, carries->elements, carries);
     for (int c = 0; c < COLLECTIVE_COUNT; c++) {
-        sent[c] = events->trains * checkpoints[c];
+        sent[c] = events->trains * checkpoints[c] + events->tensor_sent[c];
         for (int moment = 0; moment < MOMENT_COUNT; moment++)
             sent[c] += times[moment] * predicted.sent_bytes[moment][c];
     }
     const struct grid *grid = config->grid;
     int all = grid_nranks(grid), rank = grid_rank(grid, grid->pipeline, grid->data, grid->tensor);
-    sent[COLLECTIVE_ALL_REDUCE] += events->tensor_sum_bytes;
     sent[COLLECTIVE_SEND] += events->pipeline_bytes;
     sent[COLLECTIVE_ALL_GATHER] +=
         (events->steps * SCALARS_PER_STEP + events->tokens_told) *
@@ -106,6 +105,26 @@ void ledger_predict_held(uint64_t held[MEMORY_TAG_COUNT], const struct model_mem
     held[activation_tag(carries)] += activation_predict_bytes(carries);
 }
 
+/* What the tensor group sends: parts that are summed, and rows or checkpoints that are gathered,
+ * of which a run has one or the other. */
+static void add_tensor(struct ledger *ledger, const struct ledger_events *events,
+    const struct ledger_traffic *start, const struct ledger_traffic *now,
+    const struct activation_config *carries)
+{
+    uint64_t sums = ledger_tensor_sums(events->tensor_sent);
+    uint64_t rows = events->tensor_sent[COLLECTIVE_ALL_GATHER];
+    uint64_t gathers = now->tensor[COLLECTIVE_ALL_GATHER] - start->tensor[COLLECTIVE_ALL_GATHER];
+    add_entry(ledger, "tensor_sum", "_sent",
+        ledger_tensor_sums(now->tensor) - ledger_tensor_sums(start->tensor), &sums);
+    if (rows > 0) add_entry(ledger, "tensor_gather", "_sent", gathers, &rows);
+    if (carries->nranks == 1 || !activation_is_carried(carries->keep)) return;
+    uint64_t checkpoints[COLLECTIVE_COUNT] = {0};
+    activation_predict_sent(checkpoints, carries->elements, carries);
+    checkpoints[COLLECTIVE_ALL_GATHER] *= events->trains;
+    add_entry(ledger, "checkpoints", "_sent", gathers, &checkpoints[COLLECTIVE_ALL_GATHER]);
+    ledger->checkpoint_paper_bytes = (double)events->trains * activation_paper_bytes(carries);
+}
+
 void ledger_read(struct ledger *ledger, const struct ledger_events *events,
     const struct ledger_traffic *start, const struct model_memory *memory,
     const struct activation_config *carries, const struct stage *stage)
@@ -127,17 +146,7 @@ void ledger_read(struct ledger *ledger, const struct ledger_events *events,
         if (sent[c] > 0 || measured > 0) add_entry(ledger, name, "_sent", measured, &sent[c]);
         if (received > 0) add_entry(ledger, name, "_received", received, NULL);
     }
-    if (config->grid->tensor_count > 1)
-        add_entry(ledger, "tensor_sum", "_sent", now.tensor_sums - start->tensor_sums,
-            &events->tensor_sum_bytes);
-    if (config->grid->tensor_count > 1 && activation_is_carried(carries->keep)) {
-        uint64_t gathers[COLLECTIVE_COUNT] = {0};
-        activation_predict_sent(gathers, carries->elements, carries);
-        gathers[COLLECTIVE_ALL_GATHER] *= events->trains;
-        add_entry(ledger, "checkpoints", "_sent",
-            now.checkpoint_gathers - start->checkpoint_gathers, &gathers[COLLECTIVE_ALL_GATHER]);
-        ledger->checkpoint_paper_bytes = (double)events->trains * activation_paper_bytes(carries);
-    }
+    if (config->grid->tensor_count > 1) add_tensor(ledger, events, start, &now, carries);
     ledger->elements = config->params->elements;
     ledger->data_count = config->grid->data_count;
     ledger->volume = ledger_volume(events, config);
@@ -226,14 +235,13 @@ void ledger_read_step(struct ledger_step *step, const struct ledger_events *befo
 {
     struct memory_account account = ledger_account(stage->config.device);
     struct ledger_traffic end = ledger_traffic(stage->config.grid);
-    const struct ledger_events events = {
+    struct ledger_events events = {
         .steps = now->steps - before->steps,
         .trains = now->trains - before->trains,
         .reductions = now->reductions - before->reductions,
         .updates = now->updates - before->updates,
         .forwards = now->forwards - before->forwards,
         .validations = now->validations - before->validations,
-        .tensor_sum_bytes = now->tensor_sum_bytes - before->tensor_sum_bytes,
         .pipeline_bytes = now->pipeline_bytes - before->pipeline_bytes,
         .tokens_told = now->tokens_told - before->tokens_told,
     };
@@ -244,8 +252,9 @@ void ledger_read_step(struct ledger_step *step, const struct ledger_events *befo
     for (int c = 0; c < COLLECTIVE_COUNT; c++) {
         step->sent[c] = end.sent[c] - start->sent[c];
         step->received[c] = end.received[c] - start->received[c];
+        events.tensor_sent[c] = now->tensor_sent[c] - before->tensor_sent[c];
     }
-    step->tensor_sums = end.tensor_sums - start->tensor_sums;
-    step->predicted_tensor_sums = events.tensor_sum_bytes;
+    step->tensor_sums = ledger_tensor_sums(end.tensor) - ledger_tensor_sums(start->tensor);
+    step->predicted_tensor_sums = ledger_tensor_sums(events.tensor_sent);
     ledger_predict(step->predicted_sent, &events, carries, &stage->config);
 }

@@ -33,7 +33,7 @@ struct ledger_volume {
     double done_bytes;  /* the same for all steps */
 };
 
-#define LEDGER_ENTRIES (MEMORY_TAG_COUNT + 2 * COLLECTIVE_COUNT + 2)
+#define LEDGER_ENTRIES (MEMORY_TAG_COUNT + 2 * COLLECTIVE_COUNT + 3)
 struct ledger {
     int count;
     struct ledger_entry entry[LEDGER_ENTRIES];
@@ -56,7 +56,7 @@ struct ledger_step {
     uint64_t now[MEMORY_TAG_COUNT], peak[MEMORY_TAG_COUNT]; /* held */
     uint64_t sent[COLLECTIVE_COUNT], received[COLLECTIVE_COUNT];
     uint64_t predicted_sent[COLLECTIVE_COUNT];
-    uint64_t tensor_sums, predicted_tensor_sums; /* of all_reduce's: those of the tensor group */
+    uint64_t tensor_sums, predicted_tensor_sums; /* of reductions': those of the tensor group */
 };
 
 /* How often the trainer did what it sends for. */
@@ -67,7 +67,7 @@ struct ledger_events {
     uint64_t updates;     /* steps that were not skipped */
     uint64_t forwards;    /* without a backward */
     uint64_t validations; /* each gathers two scalars: loss, valid tokens; or a score */
-    uint64_t tensor_sum_bytes; /* predicted of the sums that these passes made: tensor.h */
+    uint64_t tensor_sent[COLLECTIVE_COUNT]; /* predicted of these passes' tensor hooks: tensor.h */
     uint64_t pipeline_bytes;   /* and of what they sent to other stages: pipeline_run.h */
     uint64_t tokens_told;      /* of a sample, to the stages of a pipeline that do not know: one scalar */
 };
@@ -75,10 +75,15 @@ struct ledger_events {
 /* What a rank's communicators have sent and received together since they were opened. */
 struct ledger_traffic {
     uint64_t sent[COLLECTIVE_COUNT], received[COLLECTIVE_COUNT];
-    uint64_t tensor_sums; /* of what was sent by all-reduces, those of the tensor group */
-    uint64_t checkpoint_gathers; /* of what was sent by all-gathers, the same */
+    uint64_t tensor[COLLECTIVE_COUNT]; /* of what was sent: by the tensor group */
 };
 struct ledger_traffic ledger_traffic(const struct grid *grid);
+
+/* Of what a tensor group sends, or is predicted to: the sums. */
+static inline uint64_t ledger_tensor_sums(const uint64_t sent[COLLECTIVE_COUNT])
+{
+    return sent[COLLECTIVE_ALL_REDUCE] + sent[COLLECTIVE_REDUCE_SCATTER];
+}
 
 /* The payload bytes that these events make this rank send, by collective. Pure. */
 void ledger_predict(uint64_t sent[COLLECTIVE_COUNT], const struct ledger_events *events,

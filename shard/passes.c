@@ -57,11 +57,14 @@ static void count_pass(enum pass_kind kind, const struct model_pass *pass, struc
     events->trains += train;
     events->reductions += train && trainer->stage->reduce;
     events->forwards += !train;
-    events->tensor_sum_bytes += tensor_predict_sent(kind, pass->batch, pass->t, &trainer->params,
+    tensor_predict_sent(events->tensor_sent, 1, kind, pass->batch, pass->t, &trainer->params,
         &trainer->run, &trainer->grid, trainer->device);
     const struct pipeline_config pipeline =
         train_pipeline_config(&trainer->run, &trainer->grid, trainer->device);
-    uint64_t sent[COLLECTIVE_COUNT] = {0}, rows = (uint64_t)pass->batch * (uint64_t)pass->t;
+    uint64_t sent[COLLECTIVE_COUNT] = {0};
+    uint64_t rows =
+        model_own_rows((size_t)pass->batch * (size_t)pass->t, &trainer->params, &trainer->run)
+            .count;
     pipeline_predict_sent(sent, rows, train ? rows : 0, trainer->params.config.channels, &pipeline);
     events->pipeline_bytes += sent[COLLECTIVE_SEND];
 }

@@ -31,6 +31,7 @@
 struct train_config {
     int stage;                /* 0 … 3: stage.h */
     int tensor;               /* M: ranks that share every tensor (grid.h) */
+    bool sequence_parallel;   /* tensor ranks each hold their rows of x and of norms (model/rows.h) */
     int pipeline;             /* P: stages that share the blocks (pipeline.h) */
     int shard_group;          /* data ranks that keep one copy of what is sharded; 0: all. Divides them */
     struct model_config model; /* vocab: at most; text makes it 256 */

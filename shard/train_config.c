@@ -105,6 +105,18 @@ static enum status check_tensor(const struct train_config *config)
     return STATUS_OK;
 }
 
+/* Rows of x, as heads and hidden columns. Samples, which are shorter, may be cut unevenly. */
+static enum status check_rows(const struct train_config *config)
+{
+    int64_t seq = config->seq > 0 ? config->seq : config->model.max_t, m = config->tensor;
+    int64_t rows = config->batch * seq;
+    if (!config->sequence_parallel || rows % m == 0) return STATUS_OK;
+    return FAIL(STATUS_INVALID,
+        "sequence parallel: tensor is %lld, rows are %lld, a batch of %d sequences of %lld tokens: "
+        "expected a divisor of them, so that each rank has as many",
+        (long long)m, (long long)rows, config->batch, (long long)seq);
+}
+
 static enum status check_pipeline(const struct train_config *config)
 {
     if (config->pipeline < 1 || config->pipeline > config->model.layers)
@@ -170,6 +182,7 @@ enum status train_config_check(const struct train_config *config)
     TRY(check_stage(config));
     TRY(check_dtypes(config));
     TRY(check_run(config));
+    TRY(check_rows(config));
     return check_numbers(config);
 }
 
@@ -240,17 +253,27 @@ struct pipeline_config train_pipeline_config(
     };
 }
 
+/* Where tensor ranks hold rows of x, these are their parts of the inputs of blocks. */
+static enum activation_keep keep_of(const struct train_config *config, int tensor_count)
+{
+    bool rows = config->sequence_parallel && tensor_count > 1;
+    bool parts = config->activations == ACTIVATION_PART;
+    return rows && parts ? ACTIVATION_INPUT : config->activations;
+}
+
 struct model_run train_gpt2_run(const struct train_config *config, const struct grid *grid)
 {
     const struct pipeline_place place = train_place(config, grid);
+    enum activation_keep keep = keep_of(config, grid->tensor_count);
     return (struct model_run){
         .passes = pipeline_slots(&place),
         .batch = config->batch,
         .t = config->seq,
         .weights = config->dtype,
         .gradients = config->gradient_dtype,
-        .recompute = activation_recomputes(config->activations),
-        .carried = activation_is_carried(config->activations),
+        .recompute = activation_recomputes(keep),
+        .carried = activation_is_carried(keep),
+        .cut_rows = config->sequence_parallel,
     };
 }
 
@@ -259,12 +282,13 @@ struct activation_config train_activation_config(const struct train_config *conf
     struct device *device)
 {
     const struct model_span span = model_span(params);
-    return (struct activation_config){
-        .keep = config->activations,
+    size_t rows = (size_t)run->batch * (size_t)run->t;
+    struct activation_config carries = {
+        .keep = keep_of(config, params->part.tensor_count),
         .first_block = span.begin,
         .block_count = span.end - span.begin,
         .pass_count = run->passes > 0 ? run->passes : 1,
-        .elements = (size_t)run->batch * (size_t)run->t * (size_t)params->config.channels,
+        .elements = model_own_rows(rows, params, run).count * (size_t)params->config.channels,
         .dtype = model_activation_dtype(run, device),
         .rank = params->part.tensor_rank,
         .nranks = params->part.tensor_count,
@@ -273,6 +297,11 @@ struct activation_config train_activation_config(const struct train_config *conf
         .compute = run->stream,
         .device = device,
     };
+    if (!run->cut_rows) return carries;
+    carries.rank = 0; /* alone: nobody else has these rows */
+    carries.nranks = 1;
+    carries.comm = NULL;
+    return carries;
 }
 
 static const char *dtype_word(double dtype)
@@ -339,6 +368,7 @@ int train_values(
         {{"weight_decay", (double)adam->weight_decay, NULL}, VALUE_BITS},
         {{"seed", (double)config->seed, NULL}, VALUE_BITS},
         {{"tensor", config->tensor, NULL}, VALUE_BITS},
+        {{"sequence_parallel", config->sequence_parallel, NULL}, VALUE_BITS},
         {{"pipeline", config->pipeline, NULL}, VALUE_BITS},
         {{"shard_group", group, NULL}, VALUE_BITS},
         {{"dtype", config->dtype, dtype_word}, VALUE_BITS},

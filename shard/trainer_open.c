@@ -83,7 +83,7 @@ static enum status open_activations(struct model_hooks *hooks, struct trainer *t
 {
     trainer->carries = train_activation_config(
         &trainer->config, &trainer->params, &trainer->run, &trainer->grid, trainer->device);
-    trainer->carries.ring = tensor_stream(trainer->tensor);
+    if (trainer->carries.nranks > 1) trainer->carries.ring = tensor_stream(trainer->tensor);
     trainer->carries.profile = trainer->profile;
     if (!activation_is_carried(trainer->carries.keep)) return STATUS_OK;
     TRY(activation_open(&trainer->activations, &trainer->carries));

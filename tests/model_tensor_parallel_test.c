@@ -2,7 +2,8 @@
  * loss and gradients are those of one rank that holds everything, and so are logits. The slices are uneven:
  * of 2 ranks, 1 and 2 heads, 1 and 2 rows of a unit; of 3, units of 2 rows, of which one rank has none. Heads of
  * Llama's queries are cut in pairs, with the keys and values that they share. With
- * blocks computed again in backward the bits are the same, and each block has one sum more.
+ * blocks computed again in backward the bits are the same. With rows of x cut, evenly or not, so are loss,
+ * logits, and gradients but those of norms. The calls of every hook are those that uses.h tells.
  * ctest: timeout=60
  */
 #include <math.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #include "model/model.h"
+#include "model/uses.h"
 #include "tests/harness/harness.h"
 #include "tests/harness/model_host.h"
 #include "tests/harness/reference.h"
@@ -37,15 +39,17 @@ struct meeting {
 struct member { /* the context of the tensor hooks */
     int number;
     struct meeting *meeting;
-    int sums;
+    uint64_t calls[4], elements[4]; /* by enum model_tensor_hook */
 };
+
+enum way { KEPT, AGAIN, CUT, CUT_AGAIN, WAYS }; /* computed again; rows cut */
 
 struct rank {
     const struct model_host *whole;
     struct member member;
     struct params params;
     float weights[MOST_UNITS][LARGEST], gradients[MOST_UNITS][LARGEST];
-    bool recompute;
+    enum way way;
     double loss;
     float logits[VOCAB];
     pthread_t thread;
@@ -75,15 +79,79 @@ static enum status combine(struct member *member, struct span x, size_t count, b
     return STATUS_OK;
 }
 
+static void count_call(enum model_tensor_hook hook, size_t elements, struct member *member)
+{
+    member->calls[hook]++;
+    member->elements[hook] += elements;
+}
+
 static enum status sum(void *tensor, struct span x, size_t count)
 {
-    ((struct member *)tensor)->sums++;
+    count_call(MODEL_SUM, count, tensor);
     return combine(tensor, x, count, false);
 }
 
 static enum status max(void *tensor, struct span x, size_t count)
 {
+    count_call(MODEL_MAX, count, tensor);
     return combine(tensor, x, count, true);
+}
+
+/* Of (rows, C), those of a rank. */
+static struct span rows_of(struct span whole, size_t rows, int rank, const struct meeting *meeting)
+{
+    struct params_slice own = params_share(rows, rank, meeting->ranks);
+    size_t row = whole.bytes / rows;
+    return span_part(whole, own.begin * row, own.count * row);
+}
+
+static enum status scatter_sum(void *tensor, struct span own, struct span whole, size_t rows)
+{
+    struct member *member = tensor;
+    struct span mine = rows_of(whole, rows, member->number, member->meeting);
+    count_call(MODEL_SCATTER_SUM, whole.bytes / sizeof(float), member);
+    TRY(combine(member, whole, whole.bytes / sizeof(float), false));
+    CHECK(own.bytes == mine.bytes);
+    memmove(own.ptr, mine.ptr, own.bytes);
+    for (char *at = whole.ptr, *end = at + whole.bytes; at < end; at++) /* others' rows are lost */
+        if (at < (char *)mine.ptr || at >= (char *)mine.ptr + mine.bytes) *at = 0x7f;
+    return STATUS_OK;
+}
+
+static enum status gather(void *tensor, struct span whole, struct span own, size_t rows)
+{
+    struct member *member = tensor;
+    struct meeting *meeting = member->meeting;
+    count_call(MODEL_GATHER, whole.bytes / sizeof(float), member);
+    CHECK(own.bytes == rows_of(whole, rows, member->number, meeting).bytes);
+    meeting->part[member->number] = own.ptr;
+    pthread_barrier_wait(&meeting->barrier);
+    for (int r = 0; r < meeting->ranks; r++) {
+        struct span theirs = rows_of(whole, rows, r, meeting);
+        memmove(theirs.ptr, meeting->part[r], theirs.bytes);
+    }
+    pthread_barrier_wait(&meeting->barrier);
+    return STATUS_OK;
+}
+
+/* What uses.h tells of a pass and of logits, which step() asks for. */
+static void check_calls(const struct rank *rank)
+{
+    struct model_tensor_call calls[MODEL_TENSOR_CALLS_MOST];
+    const struct model_run run = {.recompute = rank->way % 2 == 1, .cut_rows = rank->way >= CUT};
+    uint64_t times[4] = {[MODEL_SUM] = 1}, elements[4] = {[MODEL_SUM] = VOCAB};
+    int count = model_tensor_calls(calls, PASS_TRAIN, BATCH, T, &rank->params, &run);
+    for (int i = 0; i < count; i++) {
+        times[calls[i].hook] += calls[i].times;
+        elements[calls[i].hook] += calls[i].times * calls[i].count;
+    }
+    for (int hook = 0; hook < 4; hook++)
+        CHECK_MSG(rank->member.calls[hook] == times[hook] &&
+                      rank->member.elements[hook] == elements[hook],
+            "way %d, hook %d: %llu calls of %llu elements, expected %llu of %llu", (int)rank->way,
+            hook, (unsigned long long)rank->member.calls[hook],
+            (unsigned long long)rank->member.elements[hook], (unsigned long long)times[hook],
+            (unsigned long long)elements[hook]);
 }
 
 static enum status enter(void *context, struct unit_view *view, int unit, enum unit_use use)
@@ -96,14 +164,15 @@ static enum status enter(void *context, struct unit_view *view, int unit, enum u
 }
 
 static void step(double *loss, float *logits, const struct params *params,
-    const struct model_hooks *hooks, bool recompute)
+    const struct model_hooks *hooks, enum way way)
 {
     struct device *device;
     struct model *model;
     size_t valid;
     if (!CHECK_OK(device_open(&device, "host"))) return;
     struct model_run run = model_host_run(BATCH, T);
-    run.recompute = recompute;
+    run.recompute = way % 2 == 1;
+    run.cut_rows = way >= CUT;
     if (!CHECK_OK(model_open(&model, params, hooks, &run, device))) return;
     CHECK_OK(model_forward(loss, &valid, tokens, targets, BATCH, T, model));
     CHECK(valid == BATCH * T - 1);
@@ -126,9 +195,14 @@ static void *rank_main(void *argument)
             memcpy(
                 rank->weights[u] + run.begin, whole + run.whole_begin, run.count * sizeof *whole);
     }
-    struct model_hooks hooks = {
-        .context = rank, .enter = enter, .tensor = &rank->member, .sum = sum, .max = max};
-    step(&rank->loss, rank->logits, &rank->params, &hooks, rank->recompute);
+    struct model_hooks hooks = {.context = rank,
+        .enter = enter,
+        .tensor = &rank->member,
+        .sum = sum,
+        .max = max,
+        .scatter_sum = scatter_sum,
+        .gather = gather};
+    step(&rank->loss, rank->logits, &rank->params, &hooks, rank->way);
     return NULL;
 }
 
@@ -153,7 +227,7 @@ static void check_rank(
 }
 
 /* One step of all; the ranks afterwards. */
-static struct rank *run_ranks(const struct model_host *whole, int count, bool recompute)
+static struct rank *run_ranks(const struct model_host *whole, int count, enum way way)
 {
     struct meeting meeting = {.ranks = count};
     pthread_barrier_init(&meeting.barrier, NULL, (unsigned)count);
@@ -163,12 +237,28 @@ static struct rank *run_ranks(const struct model_host *whole, int count, bool re
         ranks[r].member.number = r;
         ranks[r].member.meeting = &meeting;
         ranks[r].whole = whole;
-        ranks[r].recompute = recompute;
+        ranks[r].way = way;
         if (pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r]) != 0) abort();
     }
     for (int r = 0; r < count; r++) pthread_join(ranks[r].thread, NULL);
     pthread_barrier_destroy(&meeting.barrier);
     return ranks;
+}
+
+/* Not of norms: each rank has the part of its rows, which makes another order. */
+static void check_same_bits(const struct rank *a, const struct rank *b)
+{
+    CHECK(a->loss == b->loss);
+    CHECK(memcmp(a->logits, b->logits, sizeof a->logits) == 0);
+    for (int i = 0; i < a->params.param_count; i++) {
+        const struct param *param = &a->params.param[i];
+        bool norm = strstr(param->name, "ln") != NULL, cut = (a->way >= CUT) != (b->way >= CUT);
+        size_t bytes = param->rows * param->cols * sizeof(float);
+        if (norm && cut) continue;
+        CHECK_MSG(memcmp(a->gradients[param->unit] + param->offset,
+                      b->gradients[param->unit] + param->offset, bytes) == 0,
+            "ways %d and %d: %s has other bits", (int)a->way, (int)b->way, param->name);
+    }
 }
 
 static void test_ranks(enum architecture architecture, int count, int vocab_block)
@@ -191,19 +281,22 @@ static void test_ranks(enum architecture architecture, int count, int vocab_bloc
     struct model_hooks hooks = model_host_hooks(&whole);
     double loss;
     float logits[VOCAB];
-    step(&loss, logits, &whole.params, &hooks, false);
+    step(&loss, logits, &whole.params, &hooks, KEPT);
 
-    struct rank *kept = run_ranks(&whole, count, false), *again = run_ranks(&whole, count, true);
-    for (int r = 0; r < count; r++) {
-        check_rank(&kept[r], &whole, loss, logits);
-        CHECK(again[r].loss == kept[r].loss);
-        CHECK(memcmp(again[r].logits, kept[r].logits, sizeof kept[r].logits) == 0);
-        CHECK(memcmp(again[r].gradients, kept[r].gradients, sizeof kept[r].gradients) == 0);
-        CHECK_MSG(again[r].member.sums == kept[r].member.sums + config.layers, "%d and %d",
-            again[r].member.sums, kept[r].member.sums);
-        params_free(&kept[r].params), params_free(&again[r].params);
+    struct rank *ranks[WAYS];
+    for (int way = 0; way < WAYS; way++) {
+        ranks[way] = run_ranks(&whole, count, (enum way)way);
+        for (int r = 0; r < count; r++) {
+            check_rank(&ranks[way][r], &whole, loss, logits);
+            check_same_bits(&ranks[way][r], &ranks[KEPT][r]);
+            check_same_bits(&ranks[way][r], &ranks[way < CUT ? KEPT : CUT][r]);
+            check_calls(&ranks[way][r]);
+        }
     }
-    free(kept), free(again);
+    for (int way = 0; way < WAYS; way++) {
+        for (int r = 0; r < count; r++) params_free(&ranks[way][r].params);
+        free(ranks[way]);
+    }
     model_host_free(&whole);
 }
 
@@ -217,10 +310,15 @@ static void test_hooks_missing(void)
     struct model *model;
     if (!CHECK_OK(params_make_part(&params, &config, &(struct params_part){0, 3, 0, 1}))) return;
     if (!CHECK_OK(device_open(&device, "host"))) return;
-    const struct model_hooks hooks = {.enter = enter, .sum = sum};
+    struct model_hooks hooks = {.enter = enter, .sum = sum};
     struct model_run run = model_host_run(BATCH, T);
     CHECK_STATUS(model_open(&model, &params, &hooks, &run, device), STATUS_INVALID);
     CHECK_MSG(strstr(status_text(), "3 ranks") != NULL, "%s", status_text());
+    hooks.max = max;
+    hooks.gather = gather;
+    run.cut_rows = true;
+    CHECK_STATUS(model_open(&model, &params, &hooks, &run, device), STATUS_INVALID);
+    CHECK_MSG(strstr(status_text(), "rows are cut over 3 ranks") != NULL, "%s", status_text());
     device_close(device);
     params_free(&params);
 }
