@@ -128,6 +128,10 @@ static uint64_t tensor_sums(const struct forecast *forecast, int which)
 {
     return (void)which, forecast->tensor_sum_bytes;
 }
+static uint64_t tensor_gathers(const struct forecast *forecast, int which)
+{
+    return (void)which, forecast->tensor_gather_bytes;
+}
 static uint64_t checkpoints(const struct forecast *forecast, int which)
 {
     return (void)which, forecast->checkpoint_bytes;
@@ -197,6 +201,8 @@ static void print_sent(const struct table *table)
         print_bytes(collective_name(told[c]), table, sent, (int)told[c]);
     if (table->columns[0].config.train.tensor > 1) {
         print_bytes("of it sums over M ranks", table, tensor_sums, 0);
+        if (table->columns[0].config.train.sequence_parallel)
+            print_bytes("of it rows put together", table, tensor_gathers, 0);
         print_numbers("of blocks, by the paper's formula", "%.0f", table, tensor_paper);
         print_bytes("of it checkpoints put together (P_a)", table, checkpoints, 0);
         print_numbers("by the formula b·s·h(M-1)/M a block", "%.0f", table, checkpoints_paper);
@@ -329,6 +335,8 @@ static void print_run(const struct plan_column *column, const struct plan_option
             "# tensor M = %d ranks share every tensor: each has %.2f M parameters; rank = data x "
             "%d + tensor\n",
             train->tensor, (double)column->forecast.held_elements * 1e-6, train->tensor);
+    if (train->tensor > 1 && train->sequence_parallel)
+        printf("# rows   each of them holds 1/M of the rows of norms, residuals, inputs of blocks\n");
     if (train->pipeline > 1)
         printf("# pipe   P = %d stages share the blocks; told of is stage %d, which holds the most; "
                "bubble (P-1)/(A+P-1) = %.1f %%\n",
@@ -364,14 +372,14 @@ static void json_run(
     fprintf(json,
         "{\"model\":\"%s\",\"architecture\":\"%s\",\"layers\":%d,\"heads\":%d,\"kv_heads\":%d,"
         "\"channels\":%d,\"hidden\":%lld,\"vocab\":%d,\"positions\":%d,\"ranks\":%d,\"tensor\":%d,"
-        "\"pipeline\":%d,\"pipeline_stage\":%d,\"stage\":%d,"
+        "\"sequence_parallel\":%s,\"pipeline\":%d,\"pipeline_stage\":%d,\"stage\":%d,"
         "\"shard_group\":%d,\"dtype\":\"%s\",\"gradient_dtype\":\"%s\","
         "\"batch\":%d,\"seq\":%d,\"accumulate\":%d,\"checkpoint_activations\":\"%s\","
         "\"offload\":\"%s\"",
         options->run.model, architecture_name(model->architecture), model->layers, model->heads,
         model_kv_heads(model), model->channels, (long long)model_hidden(model), model->vocab,
-        model->max_t, nranks, train->tensor, train->pipeline, column->config.pipeline_stage,
-        column->stage,
+        model->max_t, nranks, train->tensor, train->sequence_parallel ? "true" : "false",
+        train->pipeline, column->config.pipeline_stage, column->stage,
         train->shard_group > 0 ? train->shard_group : nranks / train->tensor / train->pipeline,
         dtype_name(train->dtype), dtype_name(train->gradient_dtype), train->batch,
         train->seq > 0 ? train->seq : model->max_t, train->accumulate,
@@ -397,13 +405,14 @@ static void json_sent(FILE *json, const struct forecast *forecast)
         fprintf(
             json, ",\"%s_sent\":%" PRIu64, collective_name(told[c]), forecast->sent_bytes[told[c]]);
     fprintf(json,
-        ",\"tensor_sum_sent\":%" PRIu64 ",\"tensor_paper_bytes\":%.0f,\"checkpoints_sent\":%" PRIu64
+        ",\"tensor_sum_sent\":%" PRIu64 ",\"tensor_gather_sent\":%" PRIu64
+        ",\"tensor_paper_bytes\":%.0f,\"checkpoints_sent\":%" PRIu64
         ",\"pipeline_sent\":%" PRIu64 ",\"ends_sent\":%" PRIu64 ",\"bubble\":%.6f"
         ",\"sent_sum\":%" PRIu64 ",\"scalars_sent\":%" PRIu64
         ",\"paper_psi\":%.0f,\"paper_bytes\":%.0f,\"formula_psi\":%.0f,\"formula_bytes\":%.0f,"
         "\"wire\":{",
-        forecast->tensor_sum_bytes, forecast->tensor_paper_bytes, forecast->checkpoint_bytes,
-        forecast->pipeline_bytes, forecast->ends_bytes, forecast->bubble, forecast->sent_sum,
+        forecast->tensor_sum_bytes, forecast->tensor_gather_bytes, forecast->tensor_paper_bytes,
+        forecast->checkpoint_bytes, forecast->pipeline_bytes, forecast->ends_bytes, forecast->bubble, forecast->sent_sum,
         forecast->scalar_bytes, forecast->volume.paper_psi,
         forecast->volume.paper_bytes, forecast->volume.done_psi, forecast->volume.done_bytes);
     for (int part = 0; part < FORECAST_PART_COUNT; part++) {

@@ -16,6 +16,7 @@ enum key {
     KEY_SEQ,
     KEY_ACCUMULATE,
     KEY_TENSOR,
+    KEY_SEQUENCE_PARALLEL,
     KEY_PIPELINE,
     KEY_SHARD_GROUP,
     KEY_CHECKPOINT_ACTIVATIONS,
@@ -50,6 +51,7 @@ static error_t parse_split(int key, char *text, struct run_options *run)
     struct train_config *config = run->config;
     switch (key) {
     case KEY_TENSOR: config->tensor = options_count(text, "--tensor", common); return 0;
+    case KEY_SEQUENCE_PARALLEL: config->sequence_parallel = true; return 0;
     case KEY_PIPELINE: config->pipeline = options_count(text, "--pipeline", common); return 0;
     case KEY_SHARD_GROUP:
         config->shard_group = options_count(text, "--shard-group", common);
@@ -118,6 +120,11 @@ static const struct argp_option options[] = {
         "ranks that share every tensor, and train on the same tokens (1); divides --ranks, heads and "
         "hidden columns; they are on one host where M divides its ranks, however a launcher numbers "
         "them. The rest is data-parallel",
+        5},
+    {"sequence-parallel", KEY_SEQUENCE_PARALLEL, NULL, 0,
+        "with --tensor: between matrix products each of the M ranks holds its rows of the tokens' "
+        "vectors, so that norms and residuals take 1/M; M divides batch x seq. Inputs that are "
+        "kept are parts already: partitioned is then full",
         5},
     {"pipeline", KEY_PIPELINE, "P", 0,
         "stages that share the blocks (1), one forward, one backward in turn: give --accumulate A "

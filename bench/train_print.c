@@ -85,6 +85,9 @@ static void print_start(void *context, const struct train_start *start)
         printf("# tensor %d ranks share every tensor, %d times: each has %.2f M parameters\n",
             start->grid.tensor_count, start->grid.data_count,
             (double)start->params->elements * 1e-6);
+    if (start->grid.tensor_count > 1 && printer->options->config.sequence_parallel)
+        printf("# rows   each of them holds 1/%d of the rows of norms, residuals, inputs of blocks\n",
+            start->grid.tensor_count);
     if (start->grid.pipeline_count > 1) {
         const struct pipeline_place place = {
             0, start->grid.pipeline_count, printer->options->config.accumulate};

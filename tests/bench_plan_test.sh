@@ -52,6 +52,7 @@ done
 for stage in 0 3; do
     compare --ranks 4 --tensor 2 --stage $stage --accumulate 2
     compare --ranks 2 --tensor 2 --stage $stage --checkpoint-activations partitioned
+    compare --ranks 4 --tensor 2 --sequence-parallel --stage $stage --checkpoint-activations full
     two=$(predicted tensor_sum_sent) sums=$(planned tensor_sum_sent)
     [ "$sums" -gt 0 ] && [ $((2 * sums)) -eq "$two" ] || fail "tensor sums: $sums planned, $two predicted in two steps"
 done

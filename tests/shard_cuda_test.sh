@@ -56,10 +56,13 @@ both 1e-5 --pipeline 2 --ranks 2 --stage 0 --accumulate 2
 both 1e-5 --pipeline 2 --ranks 4 --stage 3 --accumulate 3 --checkpoint-activations full --sample 3
 both 1e-5 --pipeline 2 --tensor 2 --ranks 8 --stage 3 --accumulate 2 --checkpoint-activations offload
 both 1e-2 --pipeline 2 --tensor 2 --ranks 4 --stage 1 --accumulate 2 --dtype bfloat16
+both 1e-5 --tensor 2 --ranks 2 --sequence-parallel --stage 1 --sample 3
+both 1e-5 --tensor 2 --ranks 2 --sequence-parallel --checkpoint-activations offload
 llama="--model llama-nano --lr 6e-4 --heads 4 --kv-heads 2 --hidden 48"
 both 1e-5 $llama --stage 3 --ranks 2 --checkpoint-activations full --sample 3
 both 1e-2 $llama --stage 2 --ranks 2 --dtype bfloat16
 both 1e-5 $llama --pipeline 2 --tensor 2 --ranks 4 --stage 2 --accumulate 2 --checkpoint-activations partitioned
+both 1e-2 $llama --tensor 2 --ranks 2 --sequence-parallel --dtype bfloat16 --checkpoint-activations full
 
 CUDASIM_ORDER=reverse run "$device" device --stage 3 --ranks 2
 run host host --stage 3 --ranks 2
