@@ -17,7 +17,7 @@ tokens() {
   local shape="--batch 8 --seq 128 --steps 40"
   [ "$1" = mini ] && shape="--batch 4 --seq 256 --steps 5"
   # shellcheck disable=SC2086
-  build/ringzero train --ranks 2 --threads 1 "${fixed[@]}" --model "$1" "$option" "$2" $shape --data "$rounds_folder/text" \
+  build/ringzero train --ranks 2 --threads 1 "${fixed[@]}" --model "$1" "$option" $2 $shape --data "$rounds_folder/text" \
     --validate-every 0 --validation "$rounds_folder/validation" | sed -n 's/^# median of .* ms, \([0-9]*\) tokens.*/\1/p'
 }
 
