@@ -61,53 +61,71 @@ static int lane_of(int comm, int channel)
     return LANE_COMMS + comm * LANE_CHANNELS + within;
 }
 
-static enum status add_ring_event(struct spans *spans, int comm, const struct trace_event *event)
+/* What a communicator's channels are at while its events are looked at, which come in the order of
+ * their ends. */
+struct channel {
+    int64_t until_ns;          /* what was looked at ends here */
+    uint32_t sequence;         /* of the operation, … */
+    struct timeline_span open; /* … as far as it goes; lane 0: there is none */
+};
+
+/* Copies that a device makes overlap: one of them then begins where the one before ends, so that the
+ * spans of a lane do not. */
+static struct timeline_span span_of(
+    int lane, const struct trace_event *event, struct channel *channel)
 {
-    struct timeline_span span = {.begin_ns = event->begin_ns,
-        .end_ns = event->end_ns,
-        .bytes = event->bytes,
-        .lane = lane_of(comm, event->channel),
-        .depth = 1};
+    int64_t begin_ns = event->begin_ns, end_ns = event->end_ns;
+    if (begin_ns < channel->until_ns) begin_ns = channel->until_ns;
+    if (end_ns < begin_ns) end_ns = begin_ns;
+    channel->until_ns = end_ns;
+    struct timeline_span span = {
+        .begin_ns = begin_ns, .end_ns = end_ns, .bytes = event->bytes, .lane = lane, .depth = 1};
     if (event->kind == TRACE_WAIT_DATA) snprintf(span.name, sizeof span.name, "wait for data");
     else if (event->kind == TRACE_WAIT_ROOM) snprintf(span.name, sizeof span.name, "wait for room");
     else
         snprintf(span.name, sizeof span.name, "%s c%d",
             primitive_name((enum primitive)event->primitive), event->chunk);
-    return add(spans, &span);
+    return span;
+}
+
+/* A step belongs to the operation that is open, or opens another. bytes: sent. */
+static enum status add_to_operation(struct spans *spans, const struct timeline_span *step,
+    const struct trace_event *event, struct channel *channel)
+{
+    struct timeline_span *open = &channel->open;
+    uint64_t sent = event->to >= 0 ? event->bytes : 0;
+    if (open->lane != 0 && channel->sequence == event->sequence) {
+        open->end_ns = step->end_ns;
+        open->bytes += sent;
+        return STATUS_OK;
+    }
+    if (open->lane != 0) TRY(add(spans, open));
+    *open = (struct timeline_span){
+        .begin_ns = step->begin_ns, .end_ns = step->end_ns, .bytes = sent, .lane = step->lane};
+    snprintf(open->name, sizeof open->name, "%s %u",
+        collective_name((enum collective)event->collective), event->sequence);
+    channel->sequence = event->sequence;
+    return STATUS_OK;
 }
 
 /* A communicator's events, and around those of an operation on a channel the operation. */
 static enum status add_ring(
     struct spans *spans, uint64_t *dropped, int comm, const struct trace *ring)
 {
-    struct timeline_span open[LANE_CHANNELS] = {0};
-    uint32_t sequence[LANE_CHANNELS] = {0};
+    struct channel channels[LANE_CHANNELS] = {0};
     size_t count;
     uint64_t more;
     const struct trace_event *events = trace_events(ring, &count, &more);
     *dropped += more;
     for (size_t i = 0; i < count; i++) {
-        const struct trace_event *event = &events[i];
-        TRY(add_ring_event(spans, comm, event));
-        if (event->kind != TRACE_STEP) continue;
-        int lane = lane_of(comm, event->channel), at = (lane - LANE_COMMS) % LANE_CHANNELS;
-        if (open[at].lane != 0 && sequence[at] == event->sequence) {
-            if (event->begin_ns < open[at].begin_ns) open[at].begin_ns = event->begin_ns;
-            if (event->end_ns > open[at].end_ns) open[at].end_ns = event->end_ns;
-            open[at].bytes += event->to >= 0 ? event->bytes : 0;
-            continue;
-        }
-        if (open[at].lane != 0) TRY(add(spans, &open[at]));
-        open[at] = (struct timeline_span){.begin_ns = event->begin_ns,
-            .end_ns = event->end_ns,
-            .bytes = event->to >= 0 ? event->bytes : 0,
-            .lane = lane};
-        sequence[at] = event->sequence;
-        snprintf(open[at].name, sizeof open[at].name, "%s %u",
-            collective_name((enum collective)event->collective), event->sequence);
+        int lane = lane_of(comm, events[i].channel);
+        struct channel *channel = &channels[(lane - LANE_COMMS) % LANE_CHANNELS];
+        const struct timeline_span span = span_of(lane, &events[i], channel);
+        TRY(add(spans, &span));
+        if (events[i].kind == TRACE_STEP) TRY(add_to_operation(spans, &span, &events[i], channel));
     }
-    for (int at = 0; at < LANE_CHANNELS; at++)
-        if (open[at].lane != 0) TRY(add(spans, &open[at]));
+    for (int c = 0; c < LANE_CHANNELS; c++)
+        if (channels[c].open.lane != 0) TRY(add(spans, &channels[c].open));
     return STATUS_OK;
 }
 
@@ -118,11 +136,13 @@ struct share {
     int64_t within_ns;
 };
 
-static enum status gather_spans(struct spans *all, const struct spans *own, size_t most, struct job *job)
+static enum status gather_spans(
+    struct spans *all, const struct spans *own, size_t most, struct job *job)
 {
     size_t n = (size_t)job->nranks;
     struct timeline_span *blobs = calloc(n * GATHER_SPANS, sizeof *blobs);
-    if (blobs == NULL) return FAIL(STATUS_SYSTEM, "--trace: no memory for the spans of %zu ranks", n);
+    if (blobs == NULL)
+        return FAIL(STATUS_SYSTEM, "--trace: no memory for the spans of %zu ranks", n);
     enum status status = STATUS_OK;
     for (size_t done = 0; done < most && status == STATUS_OK; done += GATHER_SPANS) {
         struct timeline_span *mine = &blobs[(size_t)job->rank * GATHER_SPANS];
@@ -133,7 +153,8 @@ static enum status gather_spans(struct spans *all, const struct spans *own, size
         status = bootstrap_all_gather(blobs, GATHER_SPANS * sizeof *blobs, job->bootstrap);
         for (size_t i = 0; i < n * GATHER_SPANS && job->rank == 0 && status == STATUS_OK; i++) {
             blobs[i].rank = (int32_t)(i / GATHER_SPANS);
-            if (blobs[i].name[0] != '\0') status = add(all, &blobs[i]); /* an empty place has none */
+            if (blobs[i].name[0] != '\0')
+                status = add(all, &blobs[i]); /* an empty place has none */
         }
     }
     free(blobs);
@@ -192,7 +213,8 @@ static enum status write_files(struct timeline *timeline, char names[][TIMELINE_
     for (int comm = 0; comm < told->comm_count; comm++)
         for (int channel = 0; channel < LANE_CHANNELS; channel++) {
             int lane = lane_of(comm, channel);
-            snprintf(names[lane], TIMELINE_NAME_BYTES, "%s, channel %d", told->comm_name[comm], channel);
+            snprintf(
+                names[lane], TIMELINE_NAME_BYTES, "%s, channel %d", told->comm_name[comm], channel);
             timeline->lanes[lane] = names[lane];
         }
     TRY(timeline_write(tracer->file, timeline));
@@ -205,14 +227,16 @@ static enum status write_files(struct timeline *timeline, char names[][TIMELINE_
 static enum status gather_and_write(struct spans *own, uint64_t dropped,
     const struct train_trace *told, const struct train_tracer *tracer, struct job *job)
 {
-    _Static_assert(LANE_COMMS + TRAIN_COMMS_MOST * LANE_CHANNELS <= TIMELINE_LANES_MOST, "a lane each");
+    _Static_assert(
+        LANE_COMMS + TRAIN_COMMS_MOST * LANE_CHANNELS <= TIMELINE_LANES_MOST, "a lane each");
     char names[TIMELINE_LANES_MOST][TIMELINE_NAME_BYTES];
     struct spans all = {0};
     int64_t offset_ns, within_ns;
     size_t most = 0;
     struct share *shares = calloc((size_t)job->nranks, sizeof *shares);
     enum status status = STATUS_OK;
-    if (shares == NULL) TRY_GOTO(FAIL(STATUS_SYSTEM, "--trace: no memory for %d ranks", job->nranks));
+    if (shares == NULL)
+        TRY_GOTO(FAIL(STATUS_SYSTEM, "--trace: no memory for %d ranks", job->nranks));
     TRY_GOTO(trace_clock_offset(&offset_ns, &within_ns, job->bootstrap));
     for (size_t i = 0; i < own->count; i++) {
         own->span[i].begin_ns += offset_ns;

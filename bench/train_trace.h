@@ -2,8 +2,7 @@
  *
  *   computes   steps, uses of units in them, operations and waits in those
  *   ring       its stream's gathers and reductions, unit by unit
- *   world …    each communicator, by channels: collectives, and in them steps and waits (trace.h);
- *              what runs in kernels leaves none
+ *   world …    each communicator, by channels: collectives, and in them steps and waits (trace.h)
  */
 #ifndef BENCH_TRAIN_TRACE_H
 #define BENCH_TRAIN_TRACE_H

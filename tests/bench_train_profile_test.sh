@@ -3,10 +3,11 @@
 # the losses are the bits of a run that nobody looks at: sharded or not, with tensors shared, in a pipeline, on a device.
 # ctest: timeout=120
 program=${RINGZERO:?path of the program}
+device=${RINGZERO_TEST_DEVICE:-host}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 failures=0
-small="--layers 2 --heads 2 --channels 16 --positions 16 --batch 2 --steps 4 --warmup 2 --validate-every 0 --validate-batches 2"
+small="--layers 2 --heads 2 --channels 16 --positions 16 --batch 2 --steps 4 --warmup 2 --validate-every 0 --validate-batches 2 --device $device"
 for ((i = 0; i < 300; i++)); do echo "the ring sends chunk $((i * 7 % 11)) to every rank"; done >"$dir/text"
 
 fail() {
@@ -78,6 +79,7 @@ same() {
     check "$dir/profile" "${shape[@]}" || { fail "$* --profile: $(grep profile "$dir/profile")"; cat "$dir/out"; }
 }
 same 1 1 1 1 0 --stage 0
+[ "$device" = host ] || { same 2 1 1 1 1 --stage 3 --checkpoint-activations full; exit $((failures != 0)); }
 same 2 1 1 2 0 --stage 0 --accumulate 2
 same 2 1 1 1 1 --stage 3 --checkpoint-activations full
 same 2 1 1 1 0 --stage 2 --offload optimizer --dtype bfloat16 --no-overlap

@@ -3,10 +3,11 @@
 # unit by unit, its collectives; the losses are the bits of a run that nobody looks at. Counts and nesting judge.
 # ctest: timeout=120
 program=${RINGZERO:?path of the program}
+device=${RINGZERO_TEST_DEVICE:-host}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 failures=0
-small="--layers 2 --heads 2 --channels 16 --positions 16 --batch 2 --steps 4 --warmup 2 --validate-every 0 --validate-batches 2"
+small="--layers 2 --heads 2 --channels 16 --positions 16 --batch 2 --steps 4 --warmup 2 --validate-every 0 --validate-batches 2 --device $device"
 for ((i = 0; i < 300; i++)); do echo "the ring sends chunk $((i * 7 % 11)) to every rank"; done >"$dir/text"
 
 fail() {
@@ -73,6 +74,7 @@ traced() {
 steps=()
 traced "1 1 1 2 2 0" --stage 0
 traced "2 1 1 2 2 2" --stage 3 --checkpoint-activations full
+[ "$device" = host ] || exit $((failures != 0))
 traced "2 1 2 2 2 1" --stage 1 --accumulate 2 --transport tcp
 steps=(--trace-steps 3:9)
 traced "2 1 1 3 2 1" --tensor 2 --stage 2 --checkpoint-activations partitioned
