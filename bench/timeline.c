@@ -24,7 +24,7 @@
 #define ROW        15 /* of one depth of a lane */
 #define LANE_GAP   3
 #define RANK_GAP   14
-#define LETTER     5.6  /* about the width of one */
+#define LETTER     5.6   /* about the width of one */
 #define MOST_DRAWN 40000 /* spans; then those that are thinner than THIN are left out */
 #define THIN       0.15
 
@@ -65,12 +65,14 @@ static void write_names(FILE *file, const struct story *story)
             "%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}}",
             rank > 0 ? ",\n" : "", rank, rank);
         fprintf(file,
-            ",\n{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,\"args\":{\"sort_index\":%d}}",
+            ",\n{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,\"args\":{\"sort_index\":%"
+            "d}}",
             rank, rank);
         for (int lane = 0; lane < TIMELINE_LANES_MOST; lane++) {
             if (story->depths[lane] == 0) continue;
             fprintf(file,
-                ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":"
+                ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{"
+                "\"name\":"
                 "\"%s\"}}",
                 rank, lane, timeline->lanes[lane]);
             fprintf(file,
@@ -160,7 +162,8 @@ static void draw_span(FILE *file, const struct timeline_span *span, const struct
 /* Time: about ten marks, at round numbers. */
 static void draw_axis(FILE *file, const struct story *story, int bottom)
 {
-    double span = (double)(story->last_ns - story->first_ns) * 1e-6, mark = pow(10, floor(log10(span / 5)));
+    double span = (double)(story->last_ns - story->first_ns) * 1e-6,
+           mark = pow(10, floor(log10(span / 5)));
     if (span / mark > 20) mark *= 5;
     else if (span / mark > 10) mark *= 2;
     for (double ms = 0; ms <= span; ms += mark) {
@@ -176,10 +179,12 @@ static void draw_lanes(FILE *file, const struct story *story)
 {
     for (int rank = 0; rank < story->timeline->nranks; rank++) {
         int y = rank_y(story, rank);
-        fprintf(file, "<text x=\"8\" y=\"%d\" font-size=\"13\">rank %d</text>\n", y + ROW - 3, rank);
+        fprintf(
+            file, "<text x=\"8\" y=\"%d\" font-size=\"13\">rank %d</text>\n", y + ROW - 3, rank);
         for (int lane = 0; lane < TIMELINE_LANES_MOST; lane++)
             if (story->depths[lane] > 0)
-                fprintf(file, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" fill=\"#555\">%s</text>\n",
+                fprintf(file,
+                    "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" fill=\"#555\">%s</text>\n",
                     LEFT - 6, y + story->lane_y[lane] + ROW - 4, story->timeline->lanes[lane]);
     }
 }
@@ -202,7 +207,8 @@ static void write_svg(FILE *file, const struct story *story)
     const struct timeline *timeline = story->timeline;
     int bottom = rank_y(story, timeline->nranks), height = bottom + 56, deepest = 0;
     fprintf(file,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d "
+        "%d\" "
         "font-family=\"sans-serif\" font-size=\"11\" stroke=\"none\">\n<rect width=\"100%%\" "
         "height=\"100%%\" fill=\"white\"/>\n<text x=\"8\" y=\"24\" font-size=\"16\">%s</text>\n",
         WIDTH, height, WIDTH, height, timeline->title);
@@ -221,8 +227,8 @@ static void write_svg(FILE *file, const struct story *story)
 
 /* ---- files ---- */
 
-static enum status write_file(const char *path, void (*write)(FILE *, const struct story *),
-    const struct story *story)
+static enum status write_file(
+    const char *path, void (*write)(FILE *, const struct story *), const struct story *story)
 {
     FILE *file = fopen(path, "w");
     if (file == NULL)
@@ -230,8 +236,8 @@ static enum status write_file(const char *path, void (*write)(FILE *, const stru
     write(file, story);
     bool failed = ferror(file) != 0;
     failed |= fclose(file) != 0;
-    return failed ? FAIL(STATUS_SYSTEM, "--trace: writing %s failed: %s; expected room for it", path,
-                        strerror(errno))
+    return failed ? FAIL(STATUS_SYSTEM, "--trace: writing %s failed: %s; expected room for it",
+                        path, strerror(errno))
                   : STATUS_OK;
 }
 

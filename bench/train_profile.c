@@ -97,8 +97,7 @@ static void print_rates(
         printf(" %9.2f %8.1f %5.0f%%", row->flops * 1e-9 / (double)steps, gflops,
             100.0 * gflops / marks->gflops);
     else printf(" %9s %8s %6s", "", "", "");
-    if (row->bytes > 0.0)
-        printf(" %9.2f %8.2f", row->bytes * 1e-6 / (double)steps, gbps);
+    if (row->bytes > 0.0) printf(" %9.2f %8.2f", row->bytes * 1e-6 / (double)steps, gbps);
     else printf(" %9s %8s", "", "");
 }
 
@@ -168,8 +167,8 @@ static void print_rows(FILE *json, const char *name, const struct table *table)
     fputc(']', json);
 }
 
-static void print_json(FILE *json, const struct table tables[2], const struct train_profile *profile,
-    const struct marks *marks)
+static void print_json(FILE *json, const struct table tables[2],
+    const struct train_profile *profile, const struct marks *marks)
 {
     fprintf(json,
         "{\"profile\":{\"steps\":%" PRIu64

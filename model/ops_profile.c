@@ -57,8 +57,7 @@ static void timed_narrow_add(
 enum half { FORWARD, BACKWARD_DATA, BACKWARD_WEIGHTS, HALF_COUNT };
 
 /* Of which of the unit's tensors this is the weight. */
-static const char *layer_name(
-    enum half half, const void *weight, const struct ops_context *context)
+static const char *layer_name(enum half half, const void *weight, const struct ops_context *context)
 {
     static const struct {
         const char *tensor, *name[HALF_COUNT];
@@ -99,12 +98,12 @@ static void timed_linear_backward(void *d_in, float *d_weight, float *d_bias, co
     double gelu = gelu_in != NULL ? m * k : 0.0, biases = d_bias != NULL ? n : 0.0;
     TIMED(layer_name(BACKWARD_WEIGHTS, weight, context), 2.0 * m * n * k,
         elements(m * n + m * k, context) + floats(2.0 * (n * k + biases)),
-        linear_backward(NULL, d_weight, d_bias, d_out, in, NULL, weight, rows, in_cols, out_cols,
-            context));
+        linear_backward(
+            NULL, d_weight, d_bias, d_out, in, NULL, weight, rows, in_cols, out_cols, context));
     TIMED(layer_name(BACKWARD_DATA, weight, context), 2.0 * m * n * k,
         elements(m * n + n * k + m * k + gelu, context),
-        linear_backward(d_in, NULL, NULL, d_out, in, gelu_in, weight, rows,
-            in_cols, out_cols, context));
+        linear_backward(
+            d_in, NULL, NULL, d_out, in, gelu_in, weight, rows, in_cols, out_cols, context));
 }
 
 static void timed_bias_residual_add(void *x, const void *residual, const void *bias, size_t rows,
@@ -239,16 +238,16 @@ static double attention_flops(struct attention_size size)
     return 2.0 * attention_rows(size) * (double)size.t * attention_width(size);
 }
 
-static void timed_rotary_forward(void *qkv, const float *turns, struct attention_size size,
-    const struct ops_context *context)
+static void timed_rotary_forward(
+    void *qkv, const float *turns, struct attention_size size, const struct ops_context *context)
 {
     double turned = attention_rows(size) * (double)((size.heads + size.kv_heads) * size.head_cols);
     TIMED("rotary forward", 0, elements(2.0 * turned, context),
         rotary_forward(qkv, turns, size, context));
 }
 
-static void timed_rotary_backward(void *d_qkv, const float *turns, struct attention_size size,
-    const struct ops_context *context)
+static void timed_rotary_backward(
+    void *d_qkv, const float *turns, struct attention_size size, const struct ops_context *context)
 {
     double turned = attention_rows(size) * (double)((size.heads + size.kv_heads) * size.head_cols);
     TIMED("rotary backward", 0, elements(2.0 * turned, context),
@@ -291,8 +290,7 @@ static void timed_head_forward(float *max, float *sum, float *target_logit, void
 {
     double m = (double)rows, n = (double)block.count, k = (double)cols;
     TIMED("head forward", 2.0 * m * n * k, elements(m * k + n * k, context) + floats(7.0 * m),
-        head_forward(
-            max, sum, target_logit, scratch, x, targets, block, rows, cols, context));
+        head_forward(max, sum, target_logit, scratch, x, targets, block, rows, cols, context));
 }
 
 static void timed_head_rescale(float *sum, const float *own_max, const float *max, size_t rows,

@@ -93,7 +93,8 @@ static void check_groups(const struct params *params, const struct profile *prof
         char expected[PROFILE_NAME_BYTES] = "";
         if (spans[i].depth > 0 || !group) continue; /* an operation, perhaps of the positions */
         if (block >= 0 && block < LAYERS) snprintf(expected, sizeof expected, "block %d", block);
-        else if (unit < params->embedding_units) snprintf(expected, sizeof expected, "rows %d", unit);
+        else if (unit < params->embedding_units)
+            snprintf(expected, sizeof expected, "rows %d", unit);
         CHECK_MSG(strncmp(name, expected, strlen(expected)) == 0, "use %d: %s, expected %s", next,
             name, expected);
         CHECK(forward == (uses[next].use == UNIT_FORWARD));
@@ -102,8 +103,8 @@ static void check_groups(const struct params *params, const struct profile *prof
     CHECK_MSG(next == use_count, "%d of %d uses", next, use_count);
 }
 
-static void check_calls(bool recompute, const struct model_config *config, const struct params *params,
-    const struct profile *profile)
+static void check_calls(bool recompute, const struct model_config *config,
+    const struct params *params, const struct profile *profile)
 {
     bool llama = config->architecture == ARCHITECTURE_LLAMA;
     uint64_t forwards = recompute ? 2 * LAYERS : LAYERS, units = (uint64_t)params->embedding_units;
@@ -169,8 +170,8 @@ static void check_whole(const struct model_config *config)
         check_calls(recompute, config, &host.params, profile);
         check_groups(&host.params, profile);
         if (!recompute && config->architecture == ARCHITECTURE_GPT2) check_bytes(profile);
-        double expected = ROWS * (model_flops_per_token(&host.params, T) -
-                                     6.0 * other_elements(&host.params));
+        double expected =
+            ROWS * (model_flops_per_token(&host.params, T) - 6.0 * other_elements(&host.params));
         double c = config->channels, hidden = (double)model_hidden(config);
         double fc = config->architecture == ARCHITECTURE_LLAMA ? 2.0 * hidden : hidden;
         double again = 2.0 * ROWS * (3.0 * c * c + c * c + c * fc) + 4.0 * ROWS * T * c;
@@ -217,17 +218,20 @@ static void check_parts(const struct model_config *config, int tensor_count)
         part.weights = calloc(part.params.whole_elements, sizeof *part.weights);
         part.gradients = calloc(part.params.whole_elements, sizeof *part.gradients);
         if (part.weights == NULL || part.gradients == NULL) abort();
-        const struct model_hooks hooks = {.context = &part, .enter = enter, .sum = stay, .max = stay};
+        const struct model_hooks hooks = {
+            .context = &part, .enter = enter, .sum = stay, .max = stay};
         run(&profile, false, &host, &hooks);
         flops += sum_flops(profile);
-        expected = ROWS * (model_flops_per_token(&part.params, T) - 6.0 * other_elements(&part.params));
+        expected =
+            ROWS * (model_flops_per_token(&part.params, T) - 6.0 * other_elements(&part.params));
         CHECK(calls("other linear", profile) == 0);
         profile_close(profile);
         params_free(&part.params);
         free(part.weights);
         free(part.gradients);
     }
-    CHECK_MSG(flops == expected, "%d parts: %.0f FLOPs, expected %.0f", tensor_count, flops, expected);
+    CHECK_MSG(
+        flops == expected, "%d parts: %.0f FLOPs, expected %.0f", tensor_count, flops, expected);
 }
 
 int main(void)

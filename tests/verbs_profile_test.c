@@ -89,7 +89,8 @@ static void check_spans(const struct profile *profile, size_t expected, uint64_t
         while (around < count && spans[around].depth >= spans[i].depth) around++;
         if (around == count) continue; /* dropped */
         CHECK(spans[around].depth == spans[i].depth - 1);
-        CHECK(spans[around].begin_ns <= spans[i].begin_ns && spans[i].end_ns <= spans[around].end_ns);
+        CHECK(
+            spans[around].begin_ns <= spans[i].begin_ns && spans[i].end_ns <= spans[around].end_ns);
     }
 }
 

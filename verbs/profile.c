@@ -110,17 +110,17 @@ static int row_of(const char *name, struct profile *profile)
     if (profile->row_count == PROFILE_ROWS_MOST) return PROFILE_ROWS_MOST - 1;
     int row = profile->row_count++;
     if (profile->row_count == PROFILE_ROWS_MOST) name = OTHER;
+    const char *place = strstr(name, " #");
+    int before = place != NULL ? (int)(place - name) : (int)strlen(name);
     profile->names[row] = name;
     profile->rows[row] = (struct profile_row){0};
-    for (size_t to = 0; *name != '\0' && to + 1 < PROFILE_NAME_BYTES; name++) {
-        if (strncmp(name, " #", 2) == 0) name += 2;
-        profile->rows[row].name[to++] = *name;
-        if (*name == '\0') break;
-    }
+    snprintf(profile->rows[row].name, PROFILE_NAME_BYTES, "%.*s%s", before, name,
+        place != NULL ? place + 2 : "");
     return row;
 }
 
-static void keep_span(const struct frame *frame, int64_t end_ns, double bytes, struct profile *profile)
+static void keep_span(
+    const struct frame *frame, int64_t end_ns, double bytes, struct profile *profile)
 {
     if (profile->span_count >= profile->span_room) {
         profile->dropped++;
@@ -130,9 +130,9 @@ static void keep_span(const struct frame *frame, int64_t end_ns, double bytes, s
     *span = (struct profile_span){frame->begin_ns, end_ns, {0}, bytes, profile->depth};
     const char *place = strchr(frame->name, '#');
     int before = place != NULL ? (int)(place - frame->name) : (int)strlen(frame->name);
-    if (place == NULL) snprintf(span->name, sizeof span->name, "%s", frame->name);
+    if (place == NULL) snprintf(span->name, PROFILE_NAME_BYTES, "%s", frame->name);
     else
-        snprintf(span->name, sizeof span->name, "%.*s%d%s", before, frame->name, frame->number,
+        snprintf(span->name, PROFILE_NAME_BYTES, "%.*s%d%s", before, frame->name, frame->number,
             place + 1);
 }
 
@@ -264,7 +264,8 @@ enum status profile_keep(size_t most, struct profile *profile)
     if (profile == NULL || !profile->started) return STATUS_OK;
     if (most > profile->span_room) {
         struct profile_span *spans = realloc(profile->spans, most * sizeof *spans);
-        if (spans == NULL) return FAIL(STATUS_SYSTEM, "no memory to keep %zu spans: keep fewer", most);
+        if (spans == NULL)
+            return FAIL(STATUS_SYSTEM, "no memory to keep %zu spans: keep fewer", most);
         profile->spans = spans;
         profile->span_room = most;
     }

@@ -51,7 +51,7 @@ struct profile_row {
 
 /* A span that was kept. */
 struct profile_span {
-    int64_t begin_ns, end_ns; /* clock_ns() */
+    int64_t begin_ns, end_ns;      /* clock_ns() */
     char name[PROFILE_NAME_BYTES]; /* with its number */
     double bytes;
     int depth; /* 0: the outermost */
