@@ -234,17 +234,14 @@ static void print_bubble(void *context, const struct train_bubble *bubble)
 {
     struct train_printer *printer = context;
     if (printer->job->rank != 0) return;
-    printf("# bubble (P-1)/(A+P-1) = %.1f %%, P = %d, A = %d", 100.0 * bubble->predicted,
-        bubble->stage_count, bubble->micro_count);
-    if (bubble->measured >= 0.0)
-        printf("; ranks were waiting for %.1f %% of their steps", 100.0 * bubble->measured);
-    putchar('\n');
+    printf("# bubble (P-1)/(A+P-1) = %.1f %%, P = %d, A = %d; ranks were waiting for %.1f %% of their "
+           "steps\n",
+        100.0 * bubble->predicted, bubble->stage_count, bubble->micro_count,
+        100.0 * bubble->measured);
     if (printer->job->json == NULL) return;
     fprintf(printer->job->json,
-        "{\"bubble\":{\"stages\":%d,\"micro_batches\":%d,\"predicted\":%.6f,\"measured\":",
-        bubble->stage_count, bubble->micro_count, bubble->predicted);
-    if (bubble->measured >= 0.0) fprintf(printer->job->json, "%.6f}}\n", bubble->measured);
-    else fputs("null}}\n", printer->job->json);
+        "{\"bubble\":{\"stages\":%d,\"micro_batches\":%d,\"predicted\":%.6f,\"measured\":%.6f}}\n",
+        bubble->stage_count, bubble->micro_count, bubble->predicted, bubble->measured);
 }
 
 /* What an observer has met is the run's failure, once train() has returned. */

@@ -1,6 +1,6 @@
 /* observe: where the time of a run goes, for who asks: two profiles, of what computes and of the
  * ring's stream, from which the observer is told rows at the end, and spans of the steps that are
- * traced.
+ * traced. And, where a device computes a stage of a pipeline, one of how long it waits.
  *
  *   compute   ├ step 2 ────────────────────────────┤├ step 3 …
  *   ring          ├ reduce block 5 ┤├ reduce block 4 ┤
@@ -9,6 +9,8 @@
  * the same. Only where traced steps begin and end does everybody wait for all that is queued: so
  * that what belongs to them is what is seen.
  */
+#include <string.h>
+
 #include "shard/trainer.h"
 
 #define TRACED_SPANS ((size_t)1 << 16) /* of a profile: 5 MiB */
@@ -20,6 +22,7 @@ static bool is_traced(const struct trainer *trainer)
 
 enum status observe_open(struct trainer *trainer)
 {
+    if (trainer->config.pipeline > 1) TRY(profile_open(&trainer->waits, trainer->device));
     if (!trainer->config.profile && !is_traced(trainer)) return STATUS_OK;
     TRY(profile_open(&trainer->profile, trainer->device));
     return profile_open(&trainer->ring_profile, trainer->device);
@@ -29,11 +32,14 @@ void observe_close(struct trainer *trainer)
 {
     profile_close(trainer->profile);
     profile_close(trainer->ring_profile);
+    profile_close(trainer->waits);
 }
 
 enum status observe_start(struct trainer *trainer)
 {
-    TRY(profile_start(trainer->stage->computing.stream, trainer->profile));
+    struct stream *stream = trainer->stage->computing.stream;
+    if (stream != NULL) TRY(profile_start(stream, trainer->waits));
+    TRY(profile_start(stream, trainer->profile));
     return profile_start(trainer->stage->stream, trainer->ring_profile);
 }
 
@@ -90,6 +96,7 @@ enum status observe_end_step(struct trainer *trainer)
     if (first && !is_end) {
         profile_clear(trainer->profile);
         profile_clear(trainer->ring_profile);
+        profile_clear(trainer->waits);
     }
     uint64_t done = trainer->events.steps;
     if (!is_traced(trainer) || done < config->trace_first || done > config->trace_last)
@@ -103,15 +110,27 @@ void observe_begin_beside(const char *name, struct trainer *trainer)
 {
     profile_begin_whole(trainer->profile, name, 0);
     profile_begin_whole(trainer->ring_profile, name, 0);
+    profile_begin_whole(trainer->waits, name, 0);
 }
 
 void observe_end_beside(struct trainer *trainer)
 {
+    profile_end(trainer->waits, 0, 0);
     profile_end(trainer->ring_profile, 0, 0);
     profile_end(trainer->profile, 0, 0);
 }
 
 /* ---- the end ---- */
+
+enum status observe_waits(uint64_t *ns, struct trainer *trainer)
+{
+    int count;
+    TRY(profile_settle(trainer->waits));
+    const struct profile_row *rows = profile_rows(&count, trainer->waits);
+    for (int i = 0; i < count; i++)
+        if (strcmp(rows[i].name, PIPELINE_WAITS) == 0) *ns += (uint64_t)rows[i].ns;
+    return STATUS_OK;
+}
 
 enum status observe_tell(struct trainer *trainer)
 {

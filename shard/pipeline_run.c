@@ -97,6 +97,14 @@ static enum status expect_gradient(const struct model_pass *pass, struct pipelin
 
 /* ---- passes ---- */
 
+static enum status wait_for(struct event *event, struct pipeline_run *run)
+{
+    profile_begin(run->config.waits, PIPELINE_WAITS, 0);
+    enum status status = computing_waits(event, &run->computing);
+    profile_end(run->config.waits, 0, 0);
+    return status;
+}
+
 enum status pipeline_forward(
     const struct model_pass *pass, bool backward_follows, struct pipeline_run *run)
 {
@@ -104,10 +112,10 @@ enum status pipeline_forward(
     if (!is_first(run)) {
         TRY(queue_receive(model_input(pass, config->model), config->stage - 1, config->onward,
             run->onward, run->input_there, run));
-        TRY(computing_waits(run->input_there, &run->computing));
+        TRY(wait_for(run->input_there, run));
     }
     if (!is_last(run)) {
-        TRY(computing_waits(run->output_sent, &run->computing)); /* the last one's, whose memory this one takes */
+        TRY(wait_for(run->output_sent, run)); /* the last one's, whose memory this one takes */
         if (backward_follows) TRY(expect_gradient(pass, run));
     }
     TRY(model_forward_pass(pass, config->model));
@@ -121,12 +129,12 @@ enum status pipeline_backward(float scale, const struct model_pass *pass, struct
     const struct pipeline_config *config = &run->config;
     if (!is_last(run)) {
         TRY(expect_gradient(pass, run)); /* in order: what was sent from there has left */
-        TRY(computing_waits(run->gradient_there, &run->computing));
+        TRY(wait_for(run->gradient_there, run));
         run->gradient_expected = false;
         /* Inputs come back into the output's memory. */
-        if (config->carried) TRY(computing_waits(run->output_sent, &run->computing));
+        if (config->carried) TRY(wait_for(run->output_sent, run));
     } else if (!is_first(run)) {
-        TRY(computing_waits(run->gradient_sent, &run->computing));
+        TRY(wait_for(run->gradient_sent, run));
     }
     TRY(model_backward_pass(scale, pass, config->model));
     if (is_first(run)) return STATUS_OK;

@@ -27,6 +27,8 @@
 #include "ring/ring.h"
 #include "verbs/device.h"
 
+#define PIPELINE_WAITS "wait in a pipeline"
+
 struct pipeline_config {
     int stage, stage_count;
     struct ring_comm *onward,
@@ -37,6 +39,7 @@ struct pipeline_config {
     struct stream *compute; /* the model's; NULL where the caller's thread computes */
     struct device *device;
     struct profile *profile; /* of what computes; NULL: nobody asks */
+    struct profile *waits;   /* of how long neighbours keep it waiting, in this row; NULL: the same */
 };
 
 struct pipeline_run;

@@ -122,7 +122,8 @@ struct train_bubble {
     int stage_count, micro_count;
     double predicted; /* pipeline_bubble() */
     double measured;  /* mean over ranks of the share that the main thread was blocked, on neighbours and on
-                         whoever reduces with it; below 0 where it does not compute itself */
+                         whoever reduces with it; on a device, that its stream waited for neighbours, and
+                         from its last backward to the norm */
 };
 
 /* Where the time of the steps went, without the first where there are more: it opens edges and

@@ -90,7 +90,9 @@ static enum status run_step(struct train_report *report, struct trainer *trainer
         .lr = schedule_lr(&schedule, trainer->adam_t),
         .loss_scale = trainer->scale.value};
     TRY(trainer_run_passes(&valid, trainer));
+    profile_begin(trainer->waits, PIPELINE_WAITS, 0);
     TRY(stage_norm(&scaled_norm, trainer->stage));
+    profile_end(trainer->waits, 0, 0);
     count_passes(begin_ns, wait_ns, trainer);
     report->loss =
         valid > 0.0 ? grid_sum_over_data(trainer->gathered, 1, &trainer->grid) / valid : 0.0;
@@ -201,10 +203,13 @@ static enum status tell_bubble(struct trainer *trainer)
         .predicted = pipeline_bubble(&trainer->place),
     };
     double *share = trainer->gathered;
+    if (trainer->run.stream != NULL) { /* the thread only queues: it is the stream that waits */
+        trainer->passes_wait_ns = 0;
+        TRY(observe_waits(&trainer->passes_wait_ns, trainer));
+    }
     share[trainer->rank] = (double)trainer->passes_wait_ns / (double)trainer->passes_ns;
     TRY(bootstrap_all_gather(share, sizeof *share, trainer->bootstrap));
     for (int r = 0; r < trainer->nranks; r++) bubble.measured += share[r] / trainer->nranks;
-    if (trainer->run.stream != NULL) bubble.measured = -1.0; /* queued: nobody is blocked */
     if (trainer->observer->bubble != NULL)
         trainer->observer->bubble(trainer->observer->context, &bubble);
     return STATUS_OK;

@@ -46,6 +46,7 @@ struct trainer {
     struct ledger_events events;
     struct ledger_traffic start; /* before the first event */
     struct profile *profile, *ring_profile; /* NULL: nobody asks */
+    struct profile *waits; /* how long a device waits in a pipeline; NULL, or not started: elsewhere */
 };
 
 /* trainer_open.c: everything that a run needs, from config, comm, bootstrap and device; a checkpoint is
@@ -64,6 +65,8 @@ MUST_CHECK enum status observe_tell(struct trainer *trainer);
 /* What is no step: one row of each profile, which does not look into it. */
 void observe_begin_beside(const char *name, struct trainer *trainer);
 void observe_end_beside(struct trainer *trainer);
+/* Adds how long the device's stream waited, in steps: for neighbours, and at their ends for the norm. */
+MUST_CHECK enum status observe_waits(uint64_t *ns, struct trainer *trainer);
 void observe_close(struct trainer *trainer);
 
 /* Waits for what neighbours, and ranks that share tensors, still have to do. */

@@ -100,6 +100,7 @@ static enum status open_pipeline(struct trainer *trainer)
     const struct train_config *config = &trainer->config;
     pipeline.model = trainer->model;
     pipeline.profile = trainer->profile;
+    pipeline.waits = trainer->waits;
     trainer->place = train_place(config, &trainer->grid);
     if (trainer->rank == 0 && config->accumulate < config->pipeline)
         LOG_WARN("train",

@@ -53,6 +53,8 @@ both 1e-5 --tensor 2 --ranks 4 --stage 3 --checkpoint-activations partitioned
 both 1e-2 --tensor 2 --ranks 2 --dtype bfloat16 --sample 2
 both 1e-5 --tensor 2 --ranks 2 --stage 1 --checkpoint-activations offload --offload optimizer
 both 1e-5 --pipeline 2 --ranks 2 --stage 0 --accumulate 2
+grep -Eq '"bubble":.*"predicted":0.333333,"measured":0\.[0-9]*[1-9]' "$directory/device" ||
+  { echo "no share of waiting beside the bubble: $(grep bubble "$directory/device")"; failures=$((failures + 1)); }
 both 1e-5 --pipeline 2 --ranks 4 --stage 3 --accumulate 3 --checkpoint-activations full --sample 3
 both 1e-5 --pipeline 2 --tensor 2 --ranks 8 --stage 3 --accumulate 2 --checkpoint-activations offload
 both 1e-2 --pipeline 2 --tensor 2 --ranks 4 --stage 1 --accumulate 2 --dtype bfloat16
