@@ -16,6 +16,7 @@
 #include "tests/harness/harness.h"
 
 #define COUNT 300007
+#define FEW   7001 /* too many for lines, but few enough for the slots */
 
 static const char *device_of_test(void)
 {
@@ -129,6 +130,16 @@ static void gather_body(struct bootstrap *bootstrap, void *argument)
         CHECK_OK(span_copy(span_host(world.host, world.x.bytes), world.x, NULL, world.device));
         for (size_t i = 0; i < count * (size_t)world.n; i++)
             wrong += world.host[i] != turn * 1000003 + (int32_t)(i / count) * 7 + (int32_t)(i % count);
+
+        /* A root that receives nothing has nothing else to wait for. */
+        for (size_t i = 0; i < FEW && world.rank == 0; i++) world.host[i] = turn * 7919 + (int32_t)i;
+        struct span few = span_part(part, 0, FEW * sizeof(int32_t)), on_host = span_host(world.host, few.bytes);
+        if (world.rank == 0) CHECK_OK(span_copy(few, on_host, NULL, world.device));
+        else pause_ms(20);
+        CHECK_OK(ring_broadcast(few, few, FEW, DTYPE_INT32, 0, world.comm, NULL));
+        if (world.rank == 0) CHECK_OK(span_fill(few, 0x77, NULL, world.device));
+        else CHECK_OK(span_copy(on_host, few, NULL, world.device));
+        for (size_t i = 0; i < FEW && world.rank > 0; i++) wrong += world.host[i] != turn * 7919 + (int32_t)i;
     }
     CHECK_MSG(wrong == 0, "%zu are wrong", wrong);
     void *place = part.ptr;

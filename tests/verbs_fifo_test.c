@@ -92,6 +92,7 @@ int main(void)
     CHECK(record.tag == 7 && fifo_data(&consumer, &record) == (unsigned char *)&elsewhere);
 
     /* What has been freed keeps its tag, the rest is taken back. */
+    CHECK(fifo_ready(&consumer) == 1);
     fifo_free(&consumer);
     for (uint64_t i = 0; i < 3; i++) fifo_post(&producer, 0, 20 + i, 0);
     fifo_free(&consumer);
