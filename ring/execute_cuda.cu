@@ -390,7 +390,8 @@ DEVICE_FUNCTION void end_of(const struct kernel_run &run, const struct kernel_bl
     }
 }
 
-static __global__ void __launch_bounds__(THREADS) plan_kernel(struct kernel_run run, struct reduce_work work)
+/* At most 16 blocks, so one to a multiprocessor: its threads may have twice the registers that they get by default, and spill none. */
+static __global__ void __launch_bounds__(THREADS, 1) plan_kernel(struct kernel_run run, struct reduce_work work)
 {
     DYN_SHARED(struct kernel_step, steps);
     __shared__ struct kernel_block block;
