@@ -211,7 +211,9 @@ static const struct argp_option options[] = {
     {"hellaswag-every", KEY_HELLASWAG_EVERY, "N", 0, "steps (100), and at the end; 0: only then", 7},
     {"checkpoint", KEY_CHECKPOINT, "DIR", 0, "write one at the end; the newest two are kept", 7},
     {"checkpoint-every", KEY_CHECKPOINT_EVERY, "N", 0, "and every N steps", 7},
-    {"resume", KEY_RESUME, "DIR", 0, "go on from the newest checkpoint in DIR", 7},
+    {"resume", KEY_RESUME, "DIR", 0,
+        "go on from the newest checkpoint in DIR; from weights that `ringzero convert` put there, at step "
+        "0", 7},
     {"on-death", KEY_ON_DEATH, "end|shrink", 0,
         "when a rank is lost: end the run (the default), or go on with those that are left, from the "
         "newest checkpoint; not without rank 0; needs --checkpoint and --checkpoint-every",

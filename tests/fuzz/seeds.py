@@ -202,6 +202,21 @@ def weights():
         text = json.dumps(header).encode()
         return b"\0" + struct.pack("<Q", len(text)) + text + bytes(range(256)) * 8 + b"\0" * (at - 2048 - cut)
 
+    def llama(about):
+        import json
+
+        layer = {"input_layernorm": [4], "self_attn.q_proj": [4, 4], "self_attn.k_proj": [2, 4], "self_attn.v_proj": [2, 4],
+                 "self_attn.o_proj": [4, 4], "post_attention_layernorm": [4], "mlp.gate_proj": [6, 4], "mlp.up_proj": [6, 4],
+                 "mlp.down_proj": [4, 6]}
+        shapes = {"model.embed_tokens": [5, 4], "model.norm": [4], **{"model.layers.0." + name: shape for name, shape in layer.items()}}
+        header, at = {"__metadata__": about}, 0
+        for name, shape in shapes.items():
+            size = 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+            header[name + ".weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+            at += size
+        text = json.dumps(header).encode()
+        return b"\0" + struct.pack("<Q", len(text)) + text + bytes(range(128)) * (at // 128) + b"\0" * (at % 128)
+
     llmc = struct.pack("<256i", 20240326, 3, 3, 5, 1, 2, 4, 5, *[0] * 248)
     count = 5 * 4 + 3 * 4 + 4 * 4 + 12 * 4 + 12 + 16 + 4 + 64 + 16 + 64 + 4 + 8
     write("weights", "safetensors", tensors())
@@ -209,6 +224,11 @@ def weights():
     write("weights", "safetensors_dtype", tensors(**{"wpe.weight": {"dtype": "BOOL", "shape": [3, 4], "data_offsets": [0, 12]}}))
     write("weights", "safetensors_metadata", tensors(__metadata__={"n_head": "2"}))
     write("weights", "safetensors_length", b"\0" + b"\xff" * 16)
+    for name, changed in (("", {}), ("_heads", {"num_attention_heads": "3"}), ("_lone", {"rope_theta": "1e300"})):
+        about = {"num_attention_heads": "2", "max_position_embeddings": "4", "rope_theta": "500", **changed}
+        if name == "_lone":
+            del about["max_position_embeddings"]
+        write("weights", "llama" + name, llama(about))
     write("weights", "llmc", b"\1" + llmc + b"\1\2\3\4" * count)
     write("weights", "llmc_cut", b"\1" + llmc + b"\1\2\3\4" * (count - 1))
     write("weights", "llmc_huge", b"\1" + struct.pack("<256i", 20240326, 5, *[2**31 - 1] * 6, *[0] * 248))
