@@ -264,6 +264,21 @@ static void test_resume(void)
         second.rank[0].loss[0] == whole.rank[0].loss[2]); /* the same weights, and its first loss */
 }
 
+/* Two levels of sums are another order, but one order for both. */
+static void test_hosts(void)
+{
+    struct job_record plain, found;
+    struct train_config config = config_of(ARCHITECTURE_GPT2, 4, 1), whole = config;
+    whole.sequence_parallel = false;
+    fixture_hosts = 2;
+    run_good_job(&plain, &whole, 4, "shm");
+    run_good_job(&found, &config, 4, "shm");
+    fixture_hosts = 0;
+    check_ledgers(&found, "two hosts");
+    check_near(&found, &plain, 1e-5, "two hosts");
+    CHECK(found.rank[0].loss[0] == plain.rank[0].loss[0]);
+}
+
 static void test_refusals(void)
 {
     struct train_config config = config_of(ARCHITECTURE_GPT2, 2, 4);
@@ -297,6 +312,7 @@ int main(void)
     test_pipeline();
     test_sample(DTYPE_FLOAT32, 1e-5);
     test_sample(DTYPE_BFLOAT16, 0.02);
+    test_hosts();
     test_resume();
     test_refusals();
     fixture_remove();
