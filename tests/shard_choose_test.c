@@ -79,8 +79,9 @@ static void test_same(const struct choices_score *expected)
 {
     static const struct {
         int nranks, stage, tensor, pipeline, batch;
-    } runs[] = {{1, 0, 1, 1, 1}, {1, 0, 1, 1, 3}, {1, 0, 1, 1, 4}, {1, 0, 1, 1, 17}, {2, 1, 1, 1, 5}, {3, 2, 1, 1, 2}, {3, 3, 1, 1, 9},
-        {4, 3, 2, 1, 5}, {2, 0, 1, 2, 8}, {4, 2, 1, 2, 1}};
+        bool rows;
+    } runs[] = {{1, 0, 1, 1, 1, false}, {1, 0, 1, 1, 3, false}, {1, 0, 1, 1, 4, false}, {1, 0, 1, 1, 17, false}, {2, 1, 1, 1, 5, false}, {3, 2, 1, 1, 2, false},
+        {3, 3, 1, 1, 9, false}, {4, 3, 2, 1, 5, false}, {2, 0, 1, 2, 8, false}, {4, 2, 1, 2, 1, false}, {2, 1, 2, 1, 3, true}, {4, 3, 2, 1, 5, true}};
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         struct train_config config = config_of();
         config.stage = runs[i].stage;
@@ -88,6 +89,7 @@ static void test_same(const struct choices_score *expected)
         config.pipeline = runs[i].pipeline;
         config.batch = runs[i].batch;
         config.accumulate = runs[i].pipeline;
+        config.sequence_parallel = runs[i].rows;
         check_run(&config, runs[i].nranks, expected);
     }
 }
