@@ -251,8 +251,7 @@ DEVICE_FUNCTION void check_lent(int which, struct kernel_block &block)
     const struct kernel_edge &edge = block.channel.edges[which];
     const struct fifo_record *record = &edge.records[block.counters[which].step & (edge.slot_count - 1)];
     if ((block.borrowed >> which & 1) == 0) return;
-    __threadfence_system(); /* what was read, before the tag: pairs with take_back(), fifo_take_back() */
-    uint64_t tag = ld_acquire_sys(&record->tag);
+    uint64_t tag = ld_acquire_sys(&record->tag); /* all have read, before the barrier: pairs with take_back(), fifo_take_back() */
     if (tag != block.channel.tag) give_up(block, KERNEL_ABORTED, which, tag, 0); /* never run here: the peer gives up just now */
 }
 
@@ -347,7 +346,8 @@ DEVICE_FUNCTION void walk(const struct kernel_step *steps, const struct kernel_r
                 if (!slice_step(at, steps[at.step], run, block)) return;
 }
 
-/* Thread 0, of a kernel that does not come to its end: the caller's memory is the caller's again. */
+/* Thread 0, of a kernel that does not come to its end: the caller's memory is the caller's again. What changes it does so after the
+ * kernel, and so after this. Pairs with check_lent(), step_check_lent(). */
 DEVICE_FUNCTION void take_back(const struct kernel_block &block)
 {
     for (uint32_t i = 0; i < block.channel.edge_count; i++) {
@@ -357,7 +357,6 @@ DEVICE_FUNCTION void take_back(const struct kernel_block &block)
         for (uint64_t step = ld_acquire_sys(edge.head); step != last; step++)
             st_relaxed_sys(&edge.records[step & (edge.slot_count - 1)].tag, REACH_TAKEN_BACK);
     }
-    __threadfence_system(); /* pairs with check_lent() */
 }
 
 /* Thread 0: until all neighbours have read what was lent to them. */

@@ -234,9 +234,8 @@ void step_finish(struct operation *operation, int channel, const struct step_end
 enum status step_check_lent(const struct step_end *end, const struct operation *operation)
 {
     const struct edge *edges[] = {end->consumer, end->joined};
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* what was read, before the tag: pairs with fifo_take_back() */
     for (int i = 0; i < 2; i++)
-        if (edges[i] != NULL && fifo_record(&edges[i]->fifo).tag != operation->tag)
+        if (edges[i] != NULL && fifo_tag_after(&edges[i]->fifo) != operation->tag)
             return FAIL(STATUS_PEER, "rank %d gave up while its memory was read", edges[i]->config.peer);
     return STATUS_OK;
 }

@@ -5,7 +5,7 @@
  * A bug is a function that stands in a table in place of the device's own, does what it says, and
  * leaves the rest to that one. Each is planted in a process of its own, on the simulator, whose
  * streams are late by chance: what is not waited for is not there.
- * ctest: timeout=120
+ * ctest: timeout=120 labels=plain
  */
 #include <stdatomic.h>
 #include <stdio.h>

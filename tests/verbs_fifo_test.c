@@ -95,9 +95,10 @@ int main(void)
     CHECK(fifo_ready(&consumer) == 1);
     fifo_free(&consumer);
     for (uint64_t i = 0; i < 3; i++) fifo_post(&producer, 0, 20 + i, 0);
+    CHECK(fifo_ready(&consumer) == 3);
     fifo_free(&consumer);
     fifo_take_back(&producer, 99);
     for (uint64_t i = 0; i < 3; i++) CHECK(shared.records[(5 + i) % 4].tag == (i == 0 ? 20 : 99));
-    CHECK(fifo_ready(&consumer) == 2 && fifo_record(&consumer).tag == 99);
+    CHECK(fifo_ready(&consumer) == 2 && fifo_record(&consumer).tag == 99 && fifo_tag_after(&consumer) == 99);
     return test_result();
 }

@@ -107,9 +107,8 @@ static inline uint64_t fifo_unfreed(struct fifo *fifo)
 /* Before what such steps refer to changes: their tag is another one from here on, for a consumer that looks after it has read. */
 static inline void fifo_take_back(struct fifo *fifo, uint64_t tag)
 {
-    for (uint64_t unfreed = fifo_unfreed(fifo); unfreed > 0; unfreed--)
-        __atomic_store_n(&fifo->records[fifo_index(fifo, fifo->step - unfreed)].tag, tag, __ATOMIC_RELAXED);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    for (uint64_t unfreed = fifo_unfreed(fifo); unfreed > 0; unfreed--) /* an exchange: what is stored later stays behind it */
+        __atomic_exchange_n(&fifo->records[fifo_index(fifo, fifo->step - unfreed)].tag, tag, __ATOMIC_ACQ_REL);
 }
 
 /* ---- consumer ---- */
@@ -138,6 +137,12 @@ static inline struct fifo_record fifo_record_beyond(const struct fifo *fifo, uin
 }
 
 static inline struct fifo_record fifo_record(const struct fifo *fifo) { return fifo_record_beyond(fifo, 0); }
+
+/* The tag of the oldest step not yet freed, after all that has been read: pairs with fifo_take_back(). */
+static inline uint64_t fifo_tag_after(const struct fifo *fifo)
+{
+    return __atomic_fetch_add(&fifo->records[fifo_index(fifo, fifo->step)].tag, 0, __ATOMIC_ACQ_REL);
+}
 
 /* Where its data are. */
 static inline const unsigned char *fifo_data(const struct fifo *fifo, const struct fifo_record *record)
