@@ -13,27 +13,55 @@ struct adam_config adam_config_default(void)
     return (struct adam_config){.beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f};
 }
 
-/* m_factor = 1/(1 − β₁ᵗ), v_factor = 1/(1 − β₂ᵗ). */
-VECTOR_CLONES static void step(float *restrict weights, float *restrict m, float *restrict v,
-    const float *restrict gradients, size_t count, float lr, float gradient_scale, float decay, float m_factor,
-    float v_factor, struct adam_config config)
+/* What is the same for all elements of a range. */
+struct factors {
+    float lr, gradient_scale, decay;
+    float m, v; /* 1/(1 − β₁ᵗ), 1/(1 − β₂ᵗ) */
+    float beta1, beta2, epsilon;
+};
+
+/* One element: its new weight. */
+static inline __attribute__((always_inline)) float element(
+    float *m, float *v, float w, float gradient, struct factors by)
 {
-    float beta1 = config.beta1, beta2 = config.beta2, epsilon = config.epsilon;
-    float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
+    float g = gradient * by.gradient_scale;
+    *m = by.beta1 * *m + (1.0f - by.beta1) * g;
+    *v = by.beta2 * *v + (1.0f - by.beta2) * (g * g);
+    return w - by.lr * (*m * by.m / (sqrtf(*v * by.v) + by.epsilon) + by.decay * w);
+}
+
+VECTOR_CLONES static void step(float *restrict weights, float *restrict m, float *restrict v,
+    const float *restrict gradients, size_t count, struct factors by)
+{
+    for (size_t i = 0; i < count; i++)
+        weights[i] = element(&m[i], &v[i], weights[i], gradients[i], by);
+}
+
+VECTOR_CLONES static void step_bfloat16(uint16_t *restrict lent, float *restrict weights, float *restrict m,
+    float *restrict v, const uint16_t *restrict gradients, size_t count, struct factors by)
+{
     for (size_t i = 0; i < count; i++) {
-        float g = gradients[i] * gradient_scale, w = weights[i];
-        float new_m = beta1 * m[i] + rest1 * g;
-        float new_v = beta2 * v[i] + rest2 * (g * g);
-        m[i] = new_m;
-        v[i] = new_v;
-        weights[i] = w - lr * (new_m * m_factor / (sqrtf(new_v * v_factor) + epsilon) + decay * w);
+        float w = element(&m[i], &v[i], weights[i], bfloat16_to_float32(gradients[i]), by);
+        weights[i] = w;
+        lent[i] = float32_to_bfloat16(w);
     }
 }
 
 void adam_step(float *weights, float *m, float *v, const float *gradients, size_t count, float lr,
     float gradient_scale, float decay, uint64_t t, const struct adam_config *config)
 {
+    const struct factors by = {lr, gradient_scale, decay, adam_correction(config->beta1, t),
+        adam_correction(config->beta2, t), config->beta1, config->beta2, config->epsilon};
     assert(t >= 1);
-    step(weights, m, v, gradients, count, lr, gradient_scale, decay, adam_correction(config->beta1, t),
-        adam_correction(config->beta2, t), *config);
+    step(weights, m, v, gradients, count, by);
+}
+
+void adam_step_bfloat16(const struct adam_range *range, const struct adam_update *update)
+{
+    const struct adam_config *config = &update->config;
+    const struct factors by = {update->lr, update->gradient_scale, update->decay,
+        adam_correction(config->beta1, update->t), adam_correction(config->beta2, update->t), config->beta1,
+        config->beta2, config->epsilon};
+    assert(update->t >= 1);
+    step_bfloat16(range->lent, range->weights, range->m, range->v, range->gradients, range->count, by);
 }

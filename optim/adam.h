@@ -69,6 +69,10 @@ struct adam_update {
     uint64_t first; /* index of the range's first element among all that are updated */
 };
 
+/* The host's step of a range with master weights whose gradients and lent weights are bfloat16,
+ * rounded to nearest: in one pass, with the bits of widening, adam_step() and rounding. */
+void adam_step_bfloat16(const struct adam_range *range, const struct adam_update *update);
+
 /* What a device brings: on ranges of numbers of its memory, at any address that the dtype allows.
  * Queued on context->stream, and the calls return; what goes wrong is the stream's failure. On the
  * host there is no stream, and all is done on return. Threads: any, one at a time per stream. All

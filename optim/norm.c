@@ -17,15 +17,28 @@ VECTOR_CLONES static void add_squares(double *restrict lane, const float *restri
     for (size_t l = 0; l < NORM_LANES; l++) lane[l] += (double)x[l] * (double)x[l];
 }
 
+VECTOR_CLONES static void add_squares_bfloat16(double *restrict lane, const uint16_t *restrict x)
+{
+    for (size_t l = 0; l < NORM_LANES; l++) {
+        double wide = (double)bfloat16_to_float32(x[l]);
+        lane[l] += wide * wide;
+    }
+}
+
 static double piece_squares(const char *x, enum dtype dtype, size_t count)
 {
     double lane[NORM_LANES] = {0};
     float wide[NORM_LANES] = {0}; /* zeros, which change no sum of squares, behind the last ones */
     for (size_t i = 0; i < count; i += NORM_LANES) {
         size_t part = count - i < NORM_LANES ? count - i : NORM_LANES;
-        if (part < NORM_LANES) memset(wide, 0, sizeof wide);
-        numbers_widen(wide, x + i * dtype_bytes(dtype), dtype, part);
-        add_squares(lane, wide);
+        const void *at = x + i * dtype_bytes(dtype);
+        if (part == NORM_LANES && dtype == DTYPE_FLOAT32) add_squares(lane, at);
+        else if (part == NORM_LANES && dtype == DTYPE_BFLOAT16) add_squares_bfloat16(lane, at);
+        else {
+            if (part < NORM_LANES) memset(wide, 0, sizeof wide);
+            numbers_widen(wide, at, dtype, part);
+            add_squares(lane, wide);
+        }
     }
     for (size_t half = NORM_LANES / 2; half > 0; half /= 2)
         for (size_t l = 0; l < half; l++) lane[l] += lane[l + half];
