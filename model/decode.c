@@ -233,7 +233,8 @@ static enum status embed(const int32_t *tokens, struct decoder *decoder)
     struct unit unit;
     for (int u = 0; u < params->embedding_units; u++) {
         const struct param *param = &params->param[u]; /* these units come first, of one tensor each */
-        TRY(unit_enter(&unit, u, UNIT_FORWARD, param->rows * channels, &decoder->room));
+        struct unit_lookup lookup = {tokens, rows, param->first_row, param->rows, channels};
+        TRY(unit_enter_lookup(&unit, u, UNIT_FORWARD, &lookup, &decoder->room));
         ops->embedding_forward(decoder->x, tokens, unit.weights, param->first_row, param->rows, rows,
             channels, &decoder->context);
         TRY(unit_leave(&unit, &decoder->room));

@@ -91,6 +91,14 @@ static const int32_t *place_ids(int32_t *copy, const int32_t *ids, const struct 
     return copy;
 }
 
+/* The rows of unit u that this pass's tokens name. */
+static struct unit_lookup lookup_of(int u, const struct model *model)
+{
+    struct head_rows rows = model_rows_of_unit(model, u, NULL);
+    return (struct unit_lookup){model->tokens, model->shape.rows, rows.first_row, rows.count,
+        model->shape.channels};
+}
+
 /* Positions, which all ranks have, are in one rank's part of the sum. */
 static enum status embed(struct model *model)
 {
@@ -102,12 +110,11 @@ static enum status embed(struct model *model)
     if (model_is_shared(model))
         context->ops->clear(x, whole_span(x, model).bytes, context); /* others hold some */
     for (int u = 0; u < model->params->embedding_units; u++) {
-        size_t count = model_rows_of_unit(model, u, NULL).count;
-        if (count == 0) continue; /* others hold them */
-        TRY(unit_enter(&unit, u, UNIT_FORWARD, count * channels, &model->room));
-        struct head_rows rows = model_rows_of_unit(model, u, unit.weights);
-        context->ops->embedding_forward(x, model->tokens, rows.weight, rows.first_row, rows.count,
-            shape->rows, channels, context);
+        struct unit_lookup lookup = lookup_of(u, model);
+        if (lookup.rows == 0) continue; /* others hold them */
+        TRY(unit_enter_lookup(&unit, u, UNIT_FORWARD, &lookup, &model->room));
+        context->ops->embedding_forward(x, model->tokens, unit.weights, lookup.first_row,
+            lookup.rows, shape->rows, channels, context);
         TRY(unit_leave(&unit, &model->room));
     }
     int positions = model->params->positions_unit;
@@ -366,11 +373,11 @@ static enum status embed_backward(struct model *model)
         TRY(unit_leave(&unit, &model->room));
     }
     for (int u = model->params->embedding_units; u-- > 0;) {
-        struct head_rows rows = model_rows_of_unit(model, u, NULL);
-        if (rows.count == 0) continue;
-        TRY(unit_enter(&unit, u, UNIT_BACKWARD_GRAD, rows.count * channels, &model->room));
-        context->ops->embedding_backward(unit.gradients, model->tokens, d_x, rows.first_row,
-            rows.count, shape->rows, channels, context);
+        struct unit_lookup lookup = lookup_of(u, model);
+        if (lookup.rows == 0) continue;
+        TRY(unit_enter_lookup(&unit, u, UNIT_BACKWARD_GRAD, &lookup, &model->room));
+        context->ops->embedding_backward(unit.gradients, model->tokens, d_x,
+            lookup.first_row, lookup.rows, shape->rows, channels, context);
         TRY(unit_leave(&unit, &model->room));
     }
     return STATUS_OK;

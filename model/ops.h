@@ -111,8 +111,8 @@ struct model_ops {
     void (*widen)(void *out, const void *in, enum dtype dtype, size_t count,
         const struct ops_context *context);
     /* sum (count) of dtype = round(float32(sum) + x), each element by itself; dtype may be
-     * float32. */
-    void (*narrow_add)(void *sum, const float *x, enum dtype dtype, size_t count,
+     * float32. x (count) = zeros: the next sum begins without a pass over it. */
+    void (*narrow_add)(void *sum, float *x, enum dtype dtype, size_t count,
         const struct ops_context *context);
 
     /* ---- linear layers ---- */

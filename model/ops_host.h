@@ -11,7 +11,7 @@
 
 /* Between float32 and the dtypes that parameters may be held in (float32, bfloat16, float16). */
 void widen(float *out, const void *in, enum dtype dtype, size_t count);
-void narrow_add(void *sum, const float *x, enum dtype dtype, size_t count);
+void narrow_add(void *sum, float *x, enum dtype dtype, size_t count);
 
 void linear_forward(float *out, const float *in, const float *weight, const float *bias,
     size_t rows, size_t in_cols, size_t out_cols);

@@ -98,7 +98,7 @@ static void table_widen(
 }
 
 static void table_narrow_add(
-    void *sum, const float *x, enum dtype dtype, size_t count, const struct ops_context *context)
+    void *sum, float *x, enum dtype dtype, size_t count, const struct ops_context *context)
 {
     enqueue(context,
         [=](cudaStream_t stream) { return narrow_add_cuda(sum, x, dtype, count, stream); });

@@ -60,7 +60,7 @@ static void table_widen(
 }
 
 static void table_narrow_add(
-    void *sum, const float *x, enum dtype dtype, size_t count, const struct ops_context *context)
+    void *sum, float *x, enum dtype dtype, size_t count, const struct ops_context *context)
 {
     (void)context;
     narrow_add(sum, x, dtype, count);

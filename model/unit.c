@@ -5,12 +5,61 @@
 
 #include "model/ops_profile.h"
 
-enum status unit_enter(
+/* Row by row where a call is a function call; a launch for each row would cost more than all rows. */
+static bool goes_by_rows(const struct unit *unit, const struct unit_room *room)
+{
+    return unit->lookup.tokens != NULL && !room->context->ops->queued;
+}
+
+/* Where the row of token i begins in the unit; false: it is not of this unit. */
+static bool row_of(size_t *element, size_t i, const struct unit_lookup *lookup)
+{
+    size_t row = (size_t)lookup->tokens[i] - lookup->first_row; /* wraps below first_row */
+    *element = row * lookup->cols;
+    return row < lookup->rows;
+}
+
+static void widen_weights(const void *lent, const struct unit *unit, const struct unit_room *room)
+{
+    const struct ops_context *context = room->context;
+    const struct unit_lookup *lookup = &unit->lookup;
+    enum dtype dtype = room->weights_dtype;
+    size_t at = 0;
+    if (!goes_by_rows(unit, room))
+        context->ops->widen(room->weights, lent, dtype, unit->elements, context);
+    else
+        for (size_t i = 0; i < lookup->token_count; i++)
+            if (row_of(&at, i, lookup))
+                context->ops->widen(ops_at(room->weights, at, context),
+                    (const char *)lent + at * dtype_bytes(dtype), dtype, lookup->cols, context);
+}
+
+/* A row that tokens name twice is added the first time, and then is zeros. */
+static void round_gradients(const struct unit *unit, const struct unit_room *room)
+{
+    const struct ops_context *context = room->context;
+    const struct unit_lookup *lookup = &unit->lookup;
+    enum dtype dtype = room->gradients_dtype;
+    char *sum = unit->lent_gradients.ptr;
+    size_t at = 0;
+    if (!goes_by_rows(unit, room))
+        context->ops->narrow_add(sum, unit->gradients, dtype, unit->elements, context);
+    else
+        for (size_t i = 0; i < lookup->token_count; i++)
+            if (row_of(&at, i, lookup))
+                context->ops->narrow_add(sum + at * dtype_bytes(dtype), unit->gradients + at, dtype,
+                    lookup->cols, context);
+}
+
+/* lookup in *unit is set already. */
+static enum status enter(
     struct unit *unit, int number, enum unit_use use, size_t elements, const struct unit_room *room)
 {
     const struct ops_context *context = room->context;
     struct unit_view view = {0};
-    *unit = (struct unit){.number = number, .use = use, .elements = elements};
+    unit->number = number;
+    unit->use = use;
+    unit->elements = elements;
     ops_profile_enter(number, use, context->profile);
     TRY(room->hooks->enter(room->hooks->context, &view, number, use));
     if (use != UNIT_BACKWARD_GRAD) {
@@ -18,8 +67,7 @@ enum status unit_enter(
         assert(view.weights.bytes == elements * dtype_bytes(room->weights_dtype));
         unit->weights = view.weights.ptr;
         if (room->weights_dtype != context->compute) {
-            context->ops->widen(
-                room->weights, view.weights.ptr, room->weights_dtype, elements, context);
+            widen_weights(view.weights.ptr, unit, room);
             unit->weights = room->weights;
         }
     }
@@ -29,22 +77,30 @@ enum status unit_enter(
         assert(view.gradients.bytes == elements * dtype_bytes(room->gradients_dtype));
         unit->lent_gradients = view.gradients;
         unit->gradients = view.gradients.ptr;
-        if (room->gradients_dtype != DTYPE_FLOAT32) {
-            context->ops->clear(room->gradients, elements * sizeof(float), context);
-            unit->gradients = room->gradients;
-        }
+        if (room->gradients_dtype != DTYPE_FLOAT32) unit->gradients = room->gradients;
     }
     return STATUS_OK;
+}
+
+enum status unit_enter(
+    struct unit *unit, int number, enum unit_use use, size_t elements, const struct unit_room *room)
+{
+    *unit = (struct unit){0};
+    return enter(unit, number, use, elements, room);
+}
+
+enum status unit_enter_lookup(struct unit *unit, int number, enum unit_use use,
+    const struct unit_lookup *lookup, const struct unit_room *room)
+{
+    *unit = (struct unit){.lookup = *lookup};
+    return enter(unit, number, use, lookup->rows * lookup->cols, room);
 }
 
 enum status unit_leave(struct unit *unit, const struct unit_room *room)
 {
     const struct model_hooks *hooks = room->hooks;
-    const struct ops_context *context = room->context;
     if (unit->use != UNIT_FORWARD) {
-        if (room->gradients_dtype != DTYPE_FLOAT32)
-            context->ops->narrow_add(unit->lent_gradients.ptr, unit->gradients,
-                room->gradients_dtype, unit->elements, context);
+        if (room->gradients_dtype != DTYPE_FLOAT32) round_gradients(unit, room);
         if (hooks->grad_ready != NULL) TRY(hooks->grad_ready(hooks->context, unit->number));
     }
     unit->weights = NULL;

@@ -3,8 +3,8 @@
  *
  *   lent            weights on enter          gradients on enter    gradients on leave
  *   as computed     used in place             added to in place     -
- *   another dtype   widened into own memory   own memory, zeroed    lent = round(float32(lent) +
- *                                                                                own)
+ *   another dtype   widened into own memory   own memory: zeros     lent = round(float32(lent) +
+ *                                                                   own), own = zeros
  *
  * Invariant I6: own memory is that of one unit, the largest, whatever the depth; so one unit is
  * entered at a time.
@@ -23,7 +23,15 @@ struct unit_room {
     const struct ops_context *context;
     enum dtype weights_dtype, gradients_dtype; /* lent: float32, bfloat16 or float16 */
     void *weights;    /* the largest unit, of context->compute; NULL where that is what is lent */
-    float *gradients; /* the largest unit; NULL where float32 is lent */
+    float *gradients; /* the largest unit, zeros but between enter and leave; NULL where float32 is
+                       * lent. After a failure they may not be zeros: no pass may follow it */
+};
+
+/* The use of a table of which tokens name the rows. */
+struct unit_lookup {
+    const int32_t *tokens; /* [token_count], stays until unit_leave() */
+    size_t token_count;
+    size_t first_row, rows, cols; /* the unit has the rows of ids first_row … first_row + rows − 1 */
 };
 
 struct unit {
@@ -33,12 +41,19 @@ struct unit {
     void *weights;    /* of context->compute; NULL for UNIT_BACKWARD_GRAD */
     float *gradients; /* add to them; NULL for UNIT_FORWARD */
     struct span lent_gradients;
+    struct unit_lookup lookup; /* tokens NULL: all is used */
 };
 
 /* Calls hooks->enter(). elements: what the model takes the unit's size to be; an assert on the
  * hand-over. errors: those of the hook. */
 MUST_CHECK enum status unit_enter(struct unit *unit, int number, enum unit_use use, size_t elements,
     const struct unit_room *room);
+
+/* The same of rows · cols elements, of which only rows that tokens name are read and added to. Where
+ * operations run in the caller's thread, only those are converted between dtypes; the weights of
+ * others are then anything. */
+MUST_CHECK enum status unit_enter_lookup(struct unit *unit, int number, enum unit_use use,
+    const struct unit_lookup *lookup, const struct unit_room *room);
 
 /* Rounds gradients into what was lent if that is not float32, then calls grad_ready() and leave().
  * The unit's pointers are NULL afterwards. errors: those of the hooks. */

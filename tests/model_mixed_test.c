@@ -211,6 +211,7 @@ static void test_conversions(enum dtype dtype)
     enum { ALL = 1 << 16, GUARD = 8 };
     uint16_t *in = array(ALL + GUARD, sizeof *in), *sum = array(ALL + GUARD, sizeof *sum);
     float *out = array(ALL + GUARD, sizeof *out), *x = array(ALL, sizeof *x);
+    float *part = array(ALL + GUARD, sizeof *part);
     for (int i = 0; i < ALL; i++) {
         in[i] = (uint16_t)i;
         float value = wide(in[i], dtype);
@@ -219,21 +220,25 @@ static void test_conversions(enum dtype dtype)
     for (size_t count = ALL;; count = count == ALL ? 70 : count - 1) {
         memset(out, 0x5a, (ALL + GUARD) * sizeof *out);
         memcpy(sum, in, (ALL + GUARD) * sizeof *sum);
+        memset(part, 0x5a, (ALL + GUARD) * sizeof *part);
+        memcpy(part, x, count * sizeof *x);
         widen(out, in, dtype, count);
-        narrow_add(sum, x, dtype, count);
+        narrow_add(sum, part, dtype, count);
         size_t wrong = 0;
         for (size_t i = 0; i < count; i++) {
             float value = wide(in[i], dtype);
             uint16_t expected = narrow(value + x[i], dtype);
             wrong += memcmp(&out[i], &value, sizeof value) != 0 && !isnan(value);
             wrong += isnan(value) ? !isnan(wide(sum[i], dtype)) : sum[i] != expected;
+            wrong += float32_to_bits(part[i]) != 0;
         }
         CHECK_MSG(wrong == 0, "%zu of %zu of %s", wrong, count, dtype_name(dtype));
         for (size_t i = count; i < count + GUARD; i++)
-            CHECK(float32_to_bits(out[i]) == 0x5a5a5a5au && sum[i] == in[i]);
+            CHECK(float32_to_bits(out[i]) == 0x5a5a5a5au && sum[i] == in[i] &&
+                  float32_to_bits(part[i]) == 0x5a5a5a5au);
         if (count == 0) break;
     }
-    free(in), free(sum), free(out), free(x);
+    free(in), free(sum), free(out), free(x), free(part);
 }
 
 int main(void)
