@@ -106,6 +106,6 @@ enum status unit_leave(struct unit *unit, const struct unit_room *room)
     unit->weights = NULL;
     unit->gradients = NULL;
     if (hooks->leave != NULL) TRY(hooks->leave(hooks->context, unit->number, unit->use));
-    ops_profile_leave(context->profile);
+    ops_profile_leave(room->context->profile);
     return STATUS_OK;
 }
