@@ -248,24 +248,52 @@ static void refused(const char *path, enum status expected, const char *words)
     CHECK_TEXT(words);
 }
 
-/* Replaces the first `from` of the manifest, tries, and puts it back. */
-static void refused_manifest(const char *directory, const char *from, const char *to, const char *words)
+static void put_text(const char *path, const char *text)
 {
-    char path[512], text[8192], changed[8192];
-    snprintf(path, sizeof path, "%s/step-00000000/manifest.json", directory);
+    FILE *file = fopen(path, "w");
+    if (file == NULL || fputs(text, file) < 0 || fclose(file) != 0) abort();
+}
+
+/* Replaces the first `from` of the manifest. text: what it was, for put_text(). */
+static void change_manifest(char path[512], char text[8192], const char *directory, const char *from, const char *to)
+{
+    char changed[8192];
+    snprintf(path, 512, "%s/step-00000000/manifest.json", directory);
     FILE *file = fopen(path, "r");
-    size_t bytes = file != NULL ? fread(text, 1, sizeof text - 1, file) : 0;
-    if (file == NULL || bytes == sizeof text - 1 || fclose(file) != 0) abort();
+    size_t bytes = file != NULL ? fread(text, 1, 8191, file) : 0;
+    if (file == NULL || bytes == 8191 || fclose(file) != 0) abort();
     text[bytes] = '\0';
     const char *place = strstr(text, from);
     if (!CHECK_MSG(place != NULL, "no %s in %s", from, text)) return;
     snprintf(changed, sizeof changed, "%.*s%s%s", (int)(place - text), text, to, place + strlen(from));
-    file = fopen(path, "w");
-    if (file == NULL || fputs(changed, file) < 0 || fclose(file) != 0) abort();
+    put_text(path, changed);
+}
+
+static void refused_manifest(const char *directory, const char *from, const char *to, const char *words)
+{
+    char path[512], text[8192];
+    change_manifest(path, text, directory, from, to);
     refused(directory, STATUS_DATA, words);
     CHECK_TEXT("step-00000000/manifest.json: ");
-    file = fopen(path, "w");
-    if (file == NULL || fputs(text, file) < 0 || fclose(file) != 0) abort();
+    put_text(path, text);
+}
+
+/* A block that is there twice instead of another one. */
+static void test_missing_unit(const char *directory)
+{
+    char path[512], text[8192];
+    float values[24];
+    struct weights *weights;
+    struct params params;
+    change_manifest(path, text, directory, "[4,0,", "[5,0,");
+    if (!CHECK_OK(weights_open(&weights, directory, &weights_checkpoint, 0)) || !CHECK_OK(params_make(&params, &weights->config))) return;
+    for (int i = 0; i < params.param_count; i++)
+        if (strcmp(params.param[i].name, "h.0.ln1w") == 0)
+            CHECK_STATUS(weights_read(values, &params.param[i], weights), STATUS_DATA);
+    CHECK_TEXT("step-00000000/manifest.json: its ranges hold 0 numbers of h.0.ln1w, expected 24");
+    params_free(&params);
+    weights_close(weights);
+    put_text(path, text);
 }
 
 static void flip(const char *path, long at)
@@ -295,6 +323,7 @@ static void test_damage(void)
     refused_manifest(directory, "\"gpt2\"", "\"rnn\"", "model.architecture is \"rnn\", expected");
     refused_manifest(directory, "shard-00000", "../00000", "expected the name of a file");
     refused_manifest(directory, "\"shards\":", "\"others\":", "shards have 0 bytes");
+    test_missing_unit(directory);
     flip(path, 100);
     refused(directory, STATUS_DATA, "shard-00000-of-00001.bin: crc32 is");
     flip(path, 100);
