@@ -65,7 +65,8 @@ refused "tensor is 2, heads are 25" plan --model gpt2-1558m --ranks 2 --tensor 2
 refused "expected their product to divide the 3 ranks" plan --ranks 3 --tensor 2
 
 compare --ranks 3 --stage 3 --gather broadcast --bucket-bytes 1K
-compare --ranks 2 --stage 2 --unsharded-accumulation --accumulate 2
+# Parts this small would never open the ring's edges, which the plan counts.
+RINGZERO_EXCHANGE_BYTES=256 compare --ranks 2 --stage 2 --unsharded-accumulation --accumulate 2
 about=$(planned communication_held) held=$(measured communication_held)
 [ $((2 * about)) -ge "$held" ] && [ "$about" -le $((2 * held)) ] ||
     fail "communication is planned as about $about bytes, but $held are held"
