@@ -3,7 +3,7 @@
  * Two all-gathers: the first carries each rank's description and tunables, which must agree; the second tells everyone that
  * everyone found them agreeing, and carries what NICs and GPUs each has, where that matters. Nothing is left behind on an error.
  */
-#include "ring/comm.h"
+#include "ring/comm_open.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static enum status exchange_devices(struct ring_comm *comm)
 }
 
 /* From which ranks share a host, so alike on all. must: it is an error if there cannot be two levels. */
-static enum status choose_levels(struct ring_comm *comm, bool must)
+enum status comm_choose_levels(struct ring_comm *comm, bool must)
 {
     char text[64];
     struct topology topology = comm_topology(comm);
@@ -115,7 +115,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
         comm->ranks[r] = all[r].rank;
         comm->books[r] = all[r].book;
     }
-    TRY(choose_levels(comm, comm->config.hierarchy == HIERARCHY_TWO_LEVEL));
+    TRY(comm_choose_levels(comm, comm->config.hierarchy == HIERARCHY_TWO_LEVEL));
     TRY(try_copies(comm));
     return exchange_devices(comm);
 }
@@ -125,7 +125,7 @@ static size_t edge_count(const struct ring_comm *comm)
     return (size_t)comm->nranks * (size_t)comm_edge_channels(comm) * 2;
 }
 
-static enum status allocate(struct ring_comm *comm)
+enum status comm_allocate(struct ring_comm *comm)
 {
     size_t n = (size_t)comm->nranks, channels = (size_t)comm->config.channels;
     comm->ranks = calloc(n, sizeof *comm->ranks);
@@ -205,7 +205,7 @@ static bool can_have_windows(const struct ring_comm *comm)
     return true;
 }
 
-static void draw_rings(struct ring_comm *comm)
+void comm_draw_rings(struct ring_comm *comm)
 {
     comm->one_memory = shares_one_memory(comm);
     struct topology topology = comm_topology(comm);
@@ -240,7 +240,7 @@ static void tell_ring(const struct ring_comm *comm, int channel)
     LOG_INFO("ring", "channel %d: ring%s, next by %s%s", channel, text, ring_comm_transport(comm), by);
 }
 
-static void tell_rings(const struct ring_comm *comm)
+void comm_tell_rings(const struct ring_comm *comm)
 {
     char text[64];
     struct topology topology = comm_topology(comm);
@@ -279,7 +279,7 @@ enum status ring_comm_open(
     comm->rank = bootstrap_rank(bootstrap);
     comm->nranks = bootstrap_nranks(bootstrap);
     TRY_GOTO(tunables_resolve(&comm->config, &comm->transport, config, bootstrap_timeout_ms(bootstrap)));
-    TRY_GOTO(allocate(comm));
+    TRY_GOTO(comm_allocate(comm));
     TRY_GOTO(progress_open(&comm->progress));
     all = calloc((size_t)comm->nranks, sizeof *all);
     if (all == NULL) {
@@ -291,9 +291,9 @@ enum status ring_comm_open(
     free(all);
     all = NULL;
     if (ranks_here(comm) > sysconf(_SC_NPROCESSORS_ONLN)) progress_share_cores(comm->progress);
-    draw_rings(comm);
+    comm_draw_rings(comm);
     if (comm->config.exchange_bytes == THRESHOLD_MEASURE) TRY_GOTO(threshold_measure(comm));
-    tell_rings(comm);
+    comm_tell_rings(comm);
     comm->opened = true;
     *out = comm;
     return STATUS_OK;
@@ -363,133 +363,7 @@ void ring_comm_close(struct ring_comm *comm)
     free(comm);
 }
 
-/* ---- splitting ---- */
-
-struct split_word {
-    int64_t color, key;
-};
-
-/* Fills members and rank of the part that this rank's color names, sorted by key, then by rank in the parent. */
-static void choose_members(struct ring_comm *comm, const struct split_word *words, const struct ring_comm *parent)
-{
-    int64_t color = words[parent->rank].color;
-    comm->nranks = 0;
-    for (int r = 0; r < parent->nranks; r++) {
-        if (words[r].color != color) continue;
-        int place = comm->nranks++;
-        for (; place > 0 && words[comm->members[place - 1]].key > words[r].key; place--)
-            comm->members[place] = comm->members[place - 1];
-        comm->members[place] = r;
-    }
-    for (int r = 0; r < comm->nranks; r++) {
-        if (comm->members[r] == parent->rank) comm->rank = r;
-        comm->ranks[r] = parent->ranks[comm->members[r]];
-        comm->books[r] = parent->books[comm->members[r]];
-        comm->may_copy[r] = parent->may_copy[comm->members[r]];
-        if (comm->devices != NULL) comm->devices[r] = parent->devices[comm->members[r]];
-        comm->members[r] = parent->members[comm->members[r]];
-    }
-}
-
-static enum status split_open(
-    struct ring_comm **out, const struct split_word *words, const struct ring_comm *parent)
-{
-    struct ring_comm *comm = calloc(1, sizeof *comm);
-    if (comm == NULL) return FAIL(STATUS_SYSTEM, "no memory for a communicator");
-    pthread_mutex_init(&comm->lock, NULL);
-    comm->bootstrap = parent->bootstrap;
-    comm->device = parent->device;
-    comm->config = parent->config;
-    comm->exchange_measured = parent->exchange_measured;
-    memcpy(comm->exchange_most, parent->exchange_most, sizeof comm->exchange_most);
-    comm->transport = parent->transport;
-    comm->all_cuda = parent->all_cuda;
-    comm->kernels = parent->kernels;
-    comm->premul = 1.0;
-    comm->reduce_dtype = parent->reduce_dtype;
-    comm->progress = progress_share(parent->progress);
-    comm->book = region_book_share(parent->book);
-    comm->names = parent->names;
-    comm->nranks = parent->nranks; /* room for all */
-    enum status status = allocate(comm);
-    if (parent->devices != NULL) comm->devices = calloc((size_t)parent->nranks, sizeof *comm->devices);
-    if (status == STATUS_OK && parent->devices != NULL && comm->devices == NULL)
-        status = FAIL(STATUS_SYSTEM, "no memory for the devices of %d ranks", parent->nranks);
-    if (status == STATUS_OK) choose_members(comm, words, parent);
-    if (status == STATUS_OK) status = choose_levels(comm, false);
-    /* Unlike any other of the job: the parent's, this split's, this part's. */
-    uint64_t mixed = (parent->id ^ (parent->splits * 0x9e3779b97f4a7c15u)) + (uint64_t)words[parent->rank].color;
-    mixed = (mixed ^ mixed >> 31) * 0xbf58476d1ce4e5b9u;
-    comm->id = (mixed ^ mixed >> 29) << 8;
-    if (status != STATUS_OK) {
-        ring_comm_close(comm);
-        return status;
-    }
-    draw_rings(comm);
-    tell_rings(comm);
-    comm->opened = true;
-    *out = comm;
-    return STATUS_OK;
-}
-
-enum status ring_comm_split(struct ring_comm **comm, int color, int key, struct ring_comm *parent)
-{
-    *comm = NULL;
-    struct split_word mine = {color, key}, *words = calloc((size_t)parent->nranks, sizeof *words);
-    if (words == NULL) return FAIL(STATUS_SYSTEM, "no memory for the colors of %d ranks", parent->nranks);
-    enum status status = ring_all_gather(span_host(words, (size_t)parent->nranks * sizeof *words),
-        span_host(&mine, sizeof mine), sizeof mine / sizeof(int32_t), DTYPE_INT32, parent, NULL);
-    parent->splits++;
-    if (status == STATUS_OK && color >= 0) status = split_open(comm, words, parent);
-    free(words);
-    return status;
-}
-
-/* ---- shrinking ---- */
-
-static bool peer_died(const struct bootstrap *bootstrap)
-{
-    return bootstrap_failed(bootstrap) && bootstrap_check(NULL, bootstrap) == STATUS_PEER;
-}
-
-/* A death while the new communicator opens shrinks the new job again; each turn has fewer ranks. */
-static enum status open_survivors(struct ring_comm **comm, struct bootstrap **bootstrap, const struct ring_config *config,
-    struct bootstrap *failed, struct device *device)
-{
-    enum status status = bootstrap_shrink(bootstrap, failed);
-    while (status == STATUS_OK) {
-        status = ring_comm_open(comm, config, *bootstrap, device);
-        if (status == STATUS_OK) return STATUS_OK;
-        struct bootstrap *again = NULL;
-        if (peer_died(*bootstrap)) status = bootstrap_shrink(&again, *bootstrap);
-        bootstrap_close(*bootstrap);
-        *bootstrap = again;
-    }
-    return status;
-}
-
-enum status ring_comm_shrink(struct ring_comm **comm, struct bootstrap **bootstrap, struct ring_comm *old)
-{
-    *comm = NULL;
-    *bootstrap = NULL;
-    if (old->nranks != bootstrap_nranks(old->bootstrap))
-        return FAIL(STATUS_INVALID, "a part of %d of the job's %d ranks cannot be shrunk: shrink the communicator of all, and split "
-            "it again", old->nranks, bootstrap_nranks(old->bootstrap));
-    if (!bootstrap_failed(old->bootstrap))
-        return FAIL(STATUS_INVALID, "the communicator of %d ranks has not failed: expected a death or an abort before", old->nranks);
-    struct ring_config config = old->config;
-    if (old->exchange_measured) config.exchange_bytes = THRESHOLD_MEASURE; /* of fewer ranks, anew */
-    if (config.hierarchy == HIERARCHY_TWO_LEVEL) config.hierarchy = HIERARCHY_AUTO; /* who is left may not fill their hosts */
-    struct bootstrap *failed = old->bootstrap;
-    struct device *device = old->device;
-    double premul = old->premul;
-    enum reduce_dtype reduce_dtype = old->reduce_dtype;
-    ring_comm_close(old);
-    TRY(open_survivors(comm, bootstrap, &config, failed, device));
-    (*comm)->premul = premul;
-    (*comm)->reduce_dtype = reduce_dtype;
-    return STATUS_OK;
-}
+/* ---- edges ---- */
 
 /* Where topology knows no NICs they are taken in turn: by channels, and in two levels by the ranks of a host too. */
 static int rail_of(int channel, int peer, const struct ring_comm *comm)
