@@ -48,7 +48,7 @@ static void timed_widen(
 static void timed_narrow_add(
     void *sum, float *x, enum dtype dtype, size_t count, const struct ops_context *context)
 {
-    double bytes = floats((double)count) + 2.0 * (double)(count * dtype_bytes(dtype));
+    double bytes = floats(2.0 * (double)count) + 2.0 * (double)(count * dtype_bytes(dtype));
     TIMED("round gradients", 0, bytes, narrow_add(sum, x, dtype, count, context));
 }
 
