@@ -1,9 +1,5 @@
 /* convert: `ringzero convert` takes a model's weights from one kind of file to another, a parameter at a
- * time: what is held is the largest of them.
- *
- *   checkpoint   a directory of `ringzero train`, of any split     shard/checkpoint_weights.h
- *   safetensors  Hugging Face's                                    model/weights.h
- *   llmc         llm.c's model.bin                                 model/weights.h
+ * time: what is held is the largest of them. Kinds are those of model_kind.h.
  */
 #include <errno.h>
 #include <limits.h>
@@ -15,30 +11,18 @@
 #include <unistd.h>
 
 #include "bench/json_line.h"
+#include "bench/model_kind.h"
 #include "bench/options.h"
 #include "bench/programs.h"
-#include "shard/checkpoint_weights.h"
 #include "verbs/clock.h"
 
 #define PROGRESS_NS 200000000
-#define IN_FOLDER   "model.safetensors" /* in Hugging Face's folders */
-
-static const struct kind {
-    const char *name, *ending;
-    const struct weights_format *format;
-} kinds[] = {
-    {"checkpoint", NULL, &weights_checkpoint},
-    {"safetensors", ".safetensors", &weights_safetensors},
-    {"llmc", ".bin", &weights_llmc},
-};
-#define KIND_COUNT      (sizeof kinds / sizeof *kinds)
-#define KIND_CHECKPOINT (&kinds[0])
 
 struct convert {
     struct options common;
     const char *in, *out;
-    char in_folder[PATH_MAX]; /* what `in` is replaced by, where it is a folder of Hugging Face's */
-    const struct kind *from, *to; /* NULL: not given, so by the path */
+    char in_path[PATH_MAX]; /* where it is, in a folder of Hugging Face's */
+    const struct model_kind *from, *to; /* NULL: not given, so by the path */
     bool dtype_given;
     enum dtype dtype;
     int heads; /* 0: not given */
@@ -62,11 +46,13 @@ static const struct argp_option convert_options[] = {
         "of attention, where IN is safetensors that do not tell (a 64th of the columns)", 0},
     {0}};
 
-static const struct kind *kind_named(const char *text, const char *option, const struct options *common)
+static const struct model_kind *kind_named(
+    const char *text, const char *option, const struct options *common)
 {
-    for (size_t i = 0; i < KIND_COUNT; i++)
-        if (strcmp(text, kinds[i].name) == 0) return &kinds[i];
-    options_refuse(common, "%s is \"%s\", expected checkpoint, safetensors or llmc", option, text);
+    const struct model_kind *kind = model_kind_named(text);
+    if (kind == NULL)
+        options_refuse(common, "%s is \"%s\", expected checkpoint, safetensors or llmc", option, text);
+    return kind;
 }
 
 static void take_path(const char *text, struct convert *convert)
@@ -121,44 +107,22 @@ static const struct argp argp = {.options = convert_options,
 
 /* ---- which kinds ---- */
 
-static bool ends_in(const char *path, const char *ending)
-{
-    size_t length = strlen(path), of_ending = strlen(ending);
-    return length > of_ending && strcmp(path + length - of_ending, ending) == 0;
-}
-
-/* NULL: no ending that tells. */
-static const struct kind *kind_by_ending(const char *path)
-{
-    for (size_t i = 0; i < KIND_COUNT; i++)
-        if (kinds[i].ending != NULL && ends_in(path, kinds[i].ending)) return &kinds[i];
-    return NULL;
-}
-
 static void find_source(struct convert *convert)
 {
-    struct stat about;
     if (convert->from != NULL) return;
-    bool directory = stat(convert->in, &about) == 0 && S_ISDIR(about.st_mode);
-    if (!directory) convert->from = kind_by_ending(convert->in);
-    snprintf(convert->in_folder, PATH_MAX, "%s/" IN_FOLDER, convert->in);
-    if (directory && access(convert->in_folder, F_OK) == 0) {
-        convert->in = convert->in_folder;
-        convert->from = kind_by_ending(convert->in);
-    } else if (directory) {
-        convert->from = KIND_CHECKPOINT;
-    }
+    convert->from = model_kind_found(convert->in_path, convert->in);
     if (convert->from == NULL)
         options_refuse(&convert->common,
             "%s: is no directory, and ends in neither .safetensors nor .bin: say what it is with --from",
             convert->in);
+    convert->in = convert->in_path;
 }
 
 static void find_target(struct convert *convert)
 {
-    if (convert->to == NULL) convert->to = kind_by_ending(convert->out);
-    if (convert->to == NULL) convert->to = KIND_CHECKPOINT;
-    if (convert->to != KIND_CHECKPOINT && access(convert->out, F_OK) == 0)
+    if (convert->to == NULL) convert->to = model_kind_of_ending(convert->out);
+    if (convert->to == NULL) convert->to = &model_kind_checkpoint;
+    if (convert->to != &model_kind_checkpoint && access(convert->out, F_OK) == 0)
         options_refuse(&convert->common,
             "%s: is there already, expected a new name: take another, or move it away", convert->out);
 }
@@ -169,8 +133,8 @@ static enum dtype target_dtype(const struct convert *convert)
     enum dtype source = convert->source->dtype;
     bool narrow = source == DTYPE_BFLOAT16 || source == DTYPE_FLOAT16;
     if (convert->dtype_given) return convert->dtype;
-    if (convert->to == KIND_CHECKPOINT || !narrow) return DTYPE_FLOAT32;
-    if (convert->to->format == &weights_llmc && source == DTYPE_FLOAT16) return DTYPE_FLOAT32;
+    if (convert->to == &model_kind_checkpoint || !narrow) return DTYPE_FLOAT32;
+    if (convert->to == &model_kind_llmc && source == DTYPE_FLOAT16) return DTYPE_FLOAT32;
     return source;
 }
 
@@ -257,7 +221,7 @@ static void print_summary(const struct convert *convert)
     printf("%s (%s, %s) -> %s (%s, %s): %.1f MB of values in %.2f s\n", convert->in,
         convert->from->name, dtype_name(convert->source->dtype), convert->out, convert->to->name,
         dtype_name(target->dtype), bytes * 1e-6, convert->seconds);
-    if (convert->to != KIND_CHECKPOINT) return;
+    if (convert->to != &model_kind_checkpoint) return;
     model_options(options, &target->config);
     printf("train on with: ringzero train %s --resume %s --data …\n", options, convert->out);
 }

@@ -1,18 +1,12 @@
 /* model_file: see model_file.h. */
 #include "bench/model_file.h"
 
-#include <limits.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "bench/model_kind.h"
 #include "model/blas.h"
-#include "shard/checkpoint_weights.h"
 
-#define LLMC_MAGIC   20240326
-#define IN_FOLDER    "model.safetensors" /* of Hugging Face's folders */
 #define MOST_THREADS 1024
 
 /* ---- options ---- */
@@ -70,38 +64,12 @@ void model_file_finish(const struct model_file *file)
 
 /* ---- files ---- */
 
-static bool ends_in(const char *name, const char *ending)
-{
-    size_t length = strlen(name), end = strlen(ending);
-    return length >= end && strcmp(name + length - end, ending) == 0;
-}
-
-/* A file that cannot be read is the format's to tell. */
-static bool begins_as_llmc(const char *path)
-{
-    uint32_t magic = 0;
-    FILE *file = fopen(path, "rbe");
-    bool read = file != NULL && fread(&magic, sizeof magic, 1, file) == 1;
-    if (file != NULL) fclose(file);
-    return read && magic == LLMC_MAGIC;
-}
-
 enum status model_file_open(struct weights **weights, const struct model_file *file)
 {
-    const struct weights_format *format = &weights_safetensors;
-    const char *path = file->path;
-    char within[PATH_MAX];
-    struct stat about;
-    if (stat(path, &about) == 0 && S_ISDIR(about.st_mode)) {
-        snprintf(within, sizeof within, "%s/" IN_FOLDER, path);
-        if (access(within, F_OK) == 0) path = within;
-        else format = &weights_checkpoint;
-    } else if (ends_in(path, ".bin")) {
-        format = &weights_llmc;
-    } else if (!ends_in(path, ".safetensors") && begins_as_llmc(path)) {
-        format = &weights_llmc;
-    }
-    return weights_open(weights, path, format, file->heads);
+    char path[PATH_MAX];
+    const struct model_kind *kind = model_kind_found(path, file->path);
+    if (kind == NULL) kind = &model_kind_safetensors; /* which says what it misses */
+    return weights_open(weights, path, kind->format, file->heads);
 }
 
 void model_file_describe(
