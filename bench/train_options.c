@@ -23,6 +23,7 @@ enum key {
     KEY_CLIP,
     KEY_BETA2,
     KEY_DECAY,
+    KEY_STOCHASTIC_ROUNDING,
     KEY_LOSS_SCALE,
     KEY_LOSS_SCALE_FLOOR,
     KEY_LOSS_SCALE_INTERVAL,
@@ -73,6 +74,7 @@ static error_t parse_dtypes(int key, char *text, struct train_options *train)
     const struct options *common = &train->common;
     struct loss_scale *scale = &train->config.scale;
     switch (key) {
+    case KEY_STOCHASTIC_ROUNDING: train->config.stochastic_rounding = true; return 0;
     case KEY_LOSS_SCALE:
         scale->value = (double)options_number(text, "--loss-scale", -FLT_MAX, FLT_MAX, common);
         return 0;
@@ -198,6 +200,8 @@ static const struct argp_option options[] = {
     {"no-overlap", KEY_NO_OVERLAP, NULL, 0, "wait for every operation where it starts", 5},
     {"memory-limit", KEY_MEMORY_LIMIT, "BYTES", 0,
         "refuse to hold more on a rank, of all that the ledger counts (none): see ringzero plan", 5},
+    {"stochastic-rounding", KEY_STOCHASTIC_ROUNDING, NULL, 0,
+        "bfloat16 weights are rounded up or down by chance, by how near each is", 6},
     {"loss-scale", KEY_LOSS_SCALE, "X", 0, "at first, with float16 gradients (65536)", 6},
     {"loss-scale-floor", KEY_LOSS_SCALE_FLOOR, "X", 0,
         "an overflow there ends the run (1); elsewhere the step is skipped, the scale halved", 6},

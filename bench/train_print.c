@@ -48,9 +48,11 @@ static void print_held(const struct train_start *start)
 static void print_dtypes(const struct train_printer *printer)
 {
     const struct train_config *config = &printer->options->config;
-    bool narrow = config->dtype != DTYPE_FLOAT32;
+    const char *master = config->stochastic_rounding
+                             ? " rounded by chance from a float32 master copy"
+                             : " with a float32 master copy";
     printf("# dtype  weights %s%s, gradients %s", dtype_name(config->dtype),
-        narrow ? " with a float32 master copy" : "", dtype_name(config->gradient_dtype));
+        config->dtype != DTYPE_FLOAT32 ? master : "", dtype_name(config->gradient_dtype));
     if (config->reduce_dtype != config->gradient_dtype)
         printf(", summed in %s", dtype_name(config->reduce_dtype));
     if (activation_recomputes(config->activations))
@@ -69,7 +71,8 @@ static void print_start(void *context, const struct train_start *start)
     printer->start_ns = clock_ns();
     printer->scales = printer->options->config.gradient_dtype == DTYPE_FLOAT16;
     int seq = printer->options->config.seq;
-    printer->flops_per_token = model_flops_per_token(start->params, seq != 0 ? seq : start->params->config.max_t);
+    printer->flops_per_token =
+        model_flops_per_token(start->params, seq != 0 ? seq : start->params->config.max_t);
     if (printer->job->rank != 0) return;
     history_start(printer->history, start);
     char shape[MODEL_SHAPE_BYTES];
@@ -86,7 +89,8 @@ static void print_start(void *context, const struct train_start *start)
             start->grid.tensor_count, start->grid.data_count,
             (double)start->params->elements * 1e-6);
     if (start->grid.tensor_count > 1 && printer->options->config.sequence_parallel)
-        printf("# rows   each of them holds 1/%d of the rows of norms, residuals, inputs of blocks\n",
+        printf(
+            "# rows   each of them holds 1/%d of the rows of norms, residuals, inputs of blocks\n",
             start->grid.tensor_count);
     if (start->grid.pipeline_count > 1) {
         const struct pipeline_place place = {
@@ -131,8 +135,10 @@ static void print_step_json(FILE *json, const struct train_report *report)
         report->loss_scale);
     if (report->validated) print_number(json, "val_loss", report->validation_loss);
     if (report->chosen) {
-        print_number(json, "hellaswag", (double)report->score.by_mean / (double)report->choice_count);
-        print_number(json, "hellaswag_sum", (double)report->score.by_sum / (double)report->choice_count);
+        print_number(
+            json, "hellaswag", (double)report->score.by_mean / (double)report->choice_count);
+        print_number(
+            json, "hellaswag_sum", (double)report->score.by_sum / (double)report->choice_count);
     }
     train_print_step_ledger(json, &report->ledger);
     fputs("}\n", json);
@@ -197,7 +203,8 @@ static void print_step(void *context, const struct train_report *report)
         printf("# validation after step %" PRIu64 ": %.4f nats per token\n", report->step,
             report->validation_loss);
     if (report->chosen)
-        printf("# hellaswag after step %" PRIu64 ": %.4f by mean loss, %.4f by sum, of %" PRIu64 " questions\n",
+        printf("# hellaswag after step %" PRIu64 ": %.4f by mean loss, %.4f by sum, of %" PRIu64
+               " questions\n",
             report->step, (double)report->score.by_mean / (double)report->choice_count,
             (double)report->score.by_sum / (double)report->choice_count, report->choice_count);
     if (last) print_summary(printer, report);
@@ -234,8 +241,9 @@ static void print_bubble(void *context, const struct train_bubble *bubble)
 {
     struct train_printer *printer = context;
     if (printer->job->rank != 0) return;
-    printf("# bubble (P-1)/(A+P-1) = %.1f %%, P = %d, A = %d; ranks were waiting for %.1f %% of their "
-           "steps\n",
+    printf(
+        "# bubble (P-1)/(A+P-1) = %.1f %%, P = %d, A = %d; ranks were waiting for %.1f %% of their "
+        "steps\n",
         100.0 * bubble->predicted, bubble->stage_count, bubble->micro_count,
         100.0 * bubble->measured);
     if (printer->job->json == NULL) return;

@@ -86,9 +86,10 @@ struct adam_ops {
     void (*step)(const struct adam_range *range, const struct adam_update *update,
         const struct adam_context *context);
 
-    /* out (count) of dtype = round(in); dtype is bfloat16 or float16. */
+    /* out (count) of dtype = round(in); dtype is bfloat16 or float16. update: NULL, or that of the step
+     * that made `in`: where it rounds by chance, out is what that step has lent. */
     void (*narrow)(void *out, const float *in, enum dtype dtype, size_t count,
-        const struct adam_context *context);
+        const struct adam_update *update, const struct adam_context *context);
 
     /* sum (count) = round(float32(sum) + float32(x)), both of dtype, float32 among them. */
     void (*add)(void *sum, const void *x, enum dtype dtype, size_t count,

@@ -35,6 +35,12 @@ struct adam_factors {
     uint64_t key, first;
 };
 
+__device__ inline float round_by_chance(float x, uint64_t key, uint64_t index)
+{
+    uint32_t bits = float_bits(x);
+    return adam_is_number(bits) ? bits_float((uint32_t)adam_round_bits(bits, key, index) << 16) : x;
+}
+
 template <class W, class G> struct adam_stepping {
     float *weights; /* or NULL */
     W *lent;        /* or NULL */
@@ -54,17 +60,10 @@ template <class W, class G> struct adam_stepping {
 
     template <int V> __device__ void lend(const float (&w)[V], size_t i) const
     {
-        if (!by_chance) {
-            store(lent + i, w);
-            return;
-        }
         float rounded[V]; /* numbers that the dtype holds, so that storing them changes nothing */
         UNROLL
-        for (int j = 0; j < V; j++) {
-            uint32_t bits = float_bits(w[j]);
-            uint32_t high = (uint32_t)adam_round_bits(bits, f.key, f.first + i + j) << 16;
-            rounded[j] = adam_is_number(bits) ? bits_float(high) : w[j];
-        }
+        for (int j = 0; j < V; j++)
+            rounded[j] = by_chance ? round_by_chance(w[j], f.key, f.first + i + j) : w[j];
         store(lent + i, rounded);
     }
 
@@ -178,25 +177,35 @@ static enum status squares_cuda(double *sum, const void *x, enum dtype dtype, si
 
 /* ---- rounding, adding ---- */
 
+struct adam_rounding {
+    uint64_t key, first;
+    bool by_chance;
+};
+
 template <class T> struct narrowing {
     T *out;
     const float *in;
+    adam_rounding rounding;
 
     template <int V> __device__ void at(size_t i) const
     {
         float x[V];
         load(x, in + i);
+        UNROLL
+        for (int j = 0; j < V; j++)
+            if (rounding.by_chance)
+                x[j] = round_by_chance(x[j], rounding.key, rounding.first + i + j);
         store(out + i, x);
     }
 };
 
-static enum status narrow_cuda(
-    void *out, const float *in, enum dtype dtype, size_t count, cudaStream_t stream)
+static enum status narrow_cuda(void *out, const float *in, enum dtype dtype, size_t count,
+    const adam_rounding &rounding, cudaStream_t stream)
 {
     return with_float_type(dtype, [&](auto zero) {
         typedef decltype(zero) T;
         return launch_flat<8>(
-            "narrow", narrowing<T>{(T *)out, in}, count, vectors_at(out, in), stream);
+            "narrow", narrowing<T>{(T *)out, in, rounding}, count, vectors_at(out, in), stream);
     });
 }
 
@@ -273,11 +282,15 @@ static void table_step(const struct adam_range *range, const struct adam_update 
     enqueue(context, [=](cudaStream_t stream) { return step_cuda(r, u, stream); });
 }
 
-static void table_narrow(
-    void *out, const float *in, enum dtype dtype, size_t count, const struct adam_context *context)
+static void table_narrow(void *out, const float *in, enum dtype dtype, size_t count,
+    const struct adam_update *update, const struct adam_context *context)
 {
-    enqueue(
-        context, [=](cudaStream_t stream) { return narrow_cuda(out, in, dtype, count, stream); });
+    bool by_chance = update != NULL && update->stochastic && dtype == DTYPE_BFLOAT16;
+    uint64_t key = by_chance ? adam_key(update->seed, update->t) : 0;
+    uint64_t first = by_chance ? update->first : 0;
+    enqueue(context, [=](cudaStream_t stream) {
+        return narrow_cuda(out, in, dtype, count, adam_rounding{key, first, by_chance}, stream);
+    });
 }
 
 static void table_add(

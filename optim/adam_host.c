@@ -61,11 +61,13 @@ static void table_step(const struct adam_range *range, const struct adam_update 
     }
 }
 
-static void table_narrow(
-    void *out, const float *in, enum dtype dtype, size_t count, const struct adam_context *context)
+static void table_narrow(void *out, const float *in, enum dtype dtype, size_t count,
+    const struct adam_update *update, const struct adam_context *context)
 {
     (void)context;
-    numbers_narrow(out, in, dtype, count);
+    if (update != NULL && update->stochastic && dtype == DTYPE_BFLOAT16)
+        narrow_by_chance(out, in, count, update->first, update);
+    else numbers_narrow(out, in, dtype, count);
 }
 
 static void table_add(

@@ -58,6 +58,7 @@ struct train_config {
     const char *sample_prompt; /* text models only */
     float temperature;         /* of the sample; 0: the likeliest token */
     enum dtype dtype;          /* of weights: float32, or 16 bits with float32 master weights */
+    bool stochastic_rounding;  /* of bfloat16 weights, to lend them: up or down by chance, by how near each is */
     enum dtype gradient_dtype; /* held, accumulated and sent: float32 or dtype */
     enum dtype reduce_dtype;   /* in which 16-bit gradients are summed on the way: float32 or theirs */
     struct loss_scale scale;   /* used with float16 gradients */

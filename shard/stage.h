@@ -105,6 +105,7 @@ struct stage_config {
     bool unsharded_accumulation; /* gradients are kept whole; only the last micro-batch's pass reduces */
     bool broadcast_gather;       /* stage 3: a unit is gathered by its owners' broadcasts */
     bool offload_optimizer;      /* master weights and moments are in host memory, and AdamW there */
+    bool stochastic_rounding;    /* bfloat16 weights are rounded by chance: adam.h */
     uint64_t seed;
     struct profile *profile;      /* of what computes; NULL: nobody asks */
     struct profile *ring_profile; /* of the ring's stream; the same */
@@ -126,6 +127,7 @@ struct stage {
     struct gather gather;          /* gathered units: stage 3 */
     struct event **published;      /* [unit_count], recorded after a unit's all-gather: stages 1, 2 */
     bool reduce;                   /* this pass's gradients are reduced */
+    uint64_t t;                    /* of the step that made the weights; 0: none has */
 };
 
 /* Allocates, and sets the reduce dtype of group and replicas; master weights have the starting values of (params, seed), and lent weights none before
@@ -141,8 +143,8 @@ MUST_CHECK enum status stage_write_part(const struct stage_part *part, const flo
     size_t begin, size_t count, const struct stage *stage);
 
 /* Makes what enter() lends from what stage_part() keeps: after opening, and after a checkpoint has been
- * read into the parts. Synchronizes. collective. errors: the ring's. */
-MUST_CHECK enum status stage_publish(struct stage *stage);
+ * read into the parts. t: that of the step which made them; 0: none. Synchronizes. collective. errors: the ring's. */
+MUST_CHECK enum status stage_publish(struct stage *stage, uint64_t t);
 
 /* The table for model_open(). */
 struct model_hooks stage_hooks(struct stage *stage);

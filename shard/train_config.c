@@ -50,6 +50,12 @@ static enum status check_dtypes(const struct train_config *config)
     if (weights != DTYPE_FLOAT32 && weights != DTYPE_BFLOAT16 && weights != DTYPE_FLOAT16)
         return FAIL(STATUS_INVALID, "dtype is %s, expected float32, bfloat16 or float16",
             dtype_name(weights));
+    if (config->stochastic_rounding && weights != DTYPE_BFLOAT16)
+        return FAIL(STATUS_INVALID,
+            "stochastic rounding is of bfloat16 weights, dtype is %s: expected bfloat16, or "
+            "rounding "
+            "to nearest",
+            dtype_name(weights));
     if (gradients != weights && gradients != DTYPE_FLOAT32)
         return FAIL(STATUS_INVALID, "gradient dtype is %s, expected %s%s", dtype_name(gradients),
             dtype_name(weights), weights == DTYPE_FLOAT32 ? "" : " or float32");
@@ -95,11 +101,13 @@ static enum status check_tensor(const struct train_config *config)
         return FAIL(STATUS_INVALID, "tensor is %d, expected at least 1 rank to hold a tensor", m);
     if (heads % m != 0)
         return FAIL(STATUS_INVALID,
-            "tensor is %d, heads%s are %d: expected a divisor of them, so that each rank has as many",
+            "tensor is %d, heads%s are %d: expected a divisor of them, so that each rank has as "
+            "many",
             m, heads == model->heads ? "" : " of keys and values", heads);
     if (hidden % m != 0)
         return FAIL(STATUS_INVALID,
-            "tensor is %d, hidden columns are %lld: expected a divisor of them, so that each rank has "
+            "tensor is %d, hidden columns are %lld: expected a divisor of them, so that each rank "
+            "has "
             "as many",
             m, (long long)hidden);
     return STATUS_OK;
@@ -229,6 +237,7 @@ struct stage_config train_stage_config(const struct train_config *config,
         .unsharded_accumulation = config->unsharded_accumulation,
         .broadcast_gather = config->broadcast_gather,
         .offload_optimizer = config->offload_optimizer,
+        .stochastic_rounding = config->stochastic_rounding,
         .seed = config->seed,
     };
 }
@@ -350,7 +359,7 @@ int train_values(
 {
     const struct adam_config *adam = &config->adam;
     int group = config->shard_group > 0 ? config->shard_group
-                                         : nranks / (config->tensor * config->pipeline);
+                                        : nranks / (config->tensor * config->pipeline);
     int model_count = train_model_values(values, &config->model);
     const struct train_value all[] = {
         {{"ranks", nranks, NULL}, VALUE_BITS},
@@ -372,6 +381,7 @@ int train_values(
         {{"pipeline", config->pipeline, NULL}, VALUE_BITS},
         {{"shard_group", group, NULL}, VALUE_BITS},
         {{"dtype", config->dtype, dtype_word}, VALUE_BITS},
+        {{"stochastic_rounding", config->stochastic_rounding, NULL}, VALUE_BITS},
         {{"gradient_dtype", config->gradient_dtype, dtype_word}, VALUE_BITS},
         {{"reduce_dtype", config->reduce_dtype, dtype_word}, VALUE_BITS},
         {{"loss_scale", config->scale.value, NULL}, VALUE_BITS},

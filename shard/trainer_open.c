@@ -166,7 +166,7 @@ enum status trainer_open(struct trainer *trainer)
     TRY(agree_data(trainer));
     if (config->resume_dir != NULL) TRY(checkpoint_load(trainer));
     if (config->checkpoint_dir != NULL) TRY(checkpoint_prepare(trainer));
-    TRY(stage_publish(trainer->stage));
+    TRY(stage_publish(trainer->stage, trainer->adam_t));
     trainer->start = ledger_traffic(&trainer->grid);
     return STATUS_OK;
 }

@@ -40,14 +40,45 @@ static struct adam_range range_part(const struct adam_range *range, size_t begin
     return part;
 }
 
+/* An element's chances go by its place in the whole model: the same whoever keeps it, and wherever. */
+static uint64_t chance_index(const struct params_run *run)
+{
+    return (uint64_t)run->param->unit << 40 | run->whole_begin;
+}
+
+static void step_part(const struct adam_range *part, const struct params_run *run,
+    const struct stage_step *step, const struct stage_config *config,
+    const struct adam_context *context)
+{
+    const struct adam_update update = {
+        .lr = step->lr,
+        .gradient_scale = step->gradient_scale,
+        .decay = run->param->decays ? config->adam.weight_decay : 0.0f,
+        .t = step->t,
+        .config = config->adam,
+        .stochastic = config->stochastic_rounding,
+        .seed = config->seed,
+        .first = chance_index(run),
+    };
+    context->ops->step(part, &update, context);
+}
+
 /* Steps a range, which begins at element `begin` of the unit: tensor by tensor, since only matrices
- * decay. */
+ * decay; by chance run by run, as they are in the whole model. */
 static void step_range(const struct adam_range *range, size_t begin, int unit,
     const struct stage_step *step, const struct stage_config *config,
     const struct adam_context *context)
 {
     const struct params *params = config->params;
     size_t end = begin + range->count;
+    if (config->stochastic_rounding) {
+        struct params_walk walk = params_walk(params, unit, begin, end);
+        for (struct params_run run; params_next_run(&run, &walk);) {
+            struct adam_range part = range_part(range, run.begin - begin, run.count);
+            step_part(&part, &run, step, config, context);
+        }
+        return;
+    }
     for (int i = 0; i < params->param_count; i++) {
         const struct param *param = &params->param[i];
         size_t first = param->offset, last = param->offset + param->rows * param->cols;
@@ -55,14 +86,27 @@ static void step_range(const struct adam_range *range, size_t begin, int unit,
         first = first > begin ? first : begin;
         last = last < end ? last : end;
         struct adam_range part = range_part(range, first - begin, last - first);
+        step_part(&part, &(struct params_run){.param = param}, step, config, context);
+    }
+}
+
+/* Makes what is lent of the weights: as the step did that made them, if one did. */
+static void narrow_range(const struct adam_range *range, size_t begin, int unit,
+    const struct stage *stage, const struct adam_context *context)
+{
+    const struct stage_config *config = &stage->config;
+    if (!config->stochastic_rounding || stage->t == 0) {
+        context->ops->narrow(
+            range->lent, range->weights, range->lent_dtype, range->count, NULL, context);
+        return;
+    }
+    struct params_walk walk = params_walk(config->params, unit, begin, begin + range->count);
+    for (struct params_run run; params_next_run(&run, &walk);) {
+        struct adam_range part = range_part(range, run.begin - begin, run.count);
         const struct adam_update update = {
-            .lr = step->lr,
-            .gradient_scale = step->gradient_scale,
-            .decay = param->decays ? config->adam.weight_decay : 0.0f,
-            .t = step->t,
-            .config = config->adam,
-        };
-        context->ops->step(&part, &update, context);
+            .t = stage->t, .stochastic = true, .seed = config->seed, .first = chance_index(&run)};
+        context->ops->narrow(
+            part.lent, part.weights, part.lent_dtype, part.count, &update, context);
     }
 }
 
@@ -84,9 +128,9 @@ static void update_on_device(int unit, const struct stage_step *step, const stru
         profile_begin(stage->config.profile, "adam", 0);
         step_range(&range, kept.begin, unit, step, &stage->config, &stage->adam);
         profile_end(stage->config.profile, 0, step_bytes(kept.count, &stage->config));
-    } else if (range.lent != NULL)
-        stage->adam.ops->narrow(
-            range.lent, range.weights, range.lent_dtype, range.count, &stage->adam);
+    } else if (range.lent != NULL) {
+        narrow_range(&range, kept.begin, unit, stage, &stage->adam);
+    }
 }
 
 /* ---- offloaded ---- */
@@ -131,7 +175,8 @@ static enum status bring_gradients(size_t begin, int unit, int turn, struct stag
 {
     struct span from = piece_of(
         stage->gradients, stage->keeps.gradients, stage->config.gradient_dtype, begin, unit, stage);
-    return copy(stage->pieces.gradients.buffer[turn], from, stage->pieces.gradients.passed[turn], stage);
+    return copy(
+        stage->pieces.gradients.buffer[turn], from, stage->pieces.gradients.passed[turn], stage);
 }
 
 /* The weights of a piece, where the host has them as they are lent, to the device. */
@@ -156,8 +201,7 @@ static void work_on_piece(
     size_t first = stage_kept_range(unit, stage).begin + begin;
     profile_begin(stage->config.profile, "adam", 0);
     if (step != NULL) step_range(&range, first, unit, step, &stage->config, &host);
-    else if (range.lent != NULL)
-        host.ops->narrow(range.lent, range.weights, range.lent_dtype, range.count, &host);
+    else if (range.lent != NULL) narrow_range(&range, first, unit, stage, &host);
     profile_end(stage->config.profile, 0, step_bytes(range.count, &stage->config));
 }
 
@@ -173,7 +217,8 @@ static enum status update_on_host(int unit, const struct stage_step *step, struc
             TRY(bring_gradients(begin + PIECE_ELEMENTS, unit, 1 - turn, stage));
         profile_begin(stage->config.profile, "wait for pieces", 0);
         TRY(event_synchronize(pieces->gradients.passed[turn], device));
-        TRY(event_synchronize(pieces->lent.passed[turn], device)); /* of the piece before the last */
+        TRY(event_synchronize(
+            pieces->lent.passed[turn], device)); /* of the piece before the last */
         profile_end(stage->config.profile, 0, 0);
         work_on_piece(begin, unit, turn, step, stage);
         TRY(carry_weights(begin, unit, turn, stage));
@@ -196,11 +241,13 @@ static enum status update(const struct stage_step *step, struct stage *stage)
 
 enum status stage_update(struct stage *stage, const struct stage_step *step)
 {
+    stage->t = step->t;
     return update(step, stage);
 }
 
-enum status stage_publish(struct stage *stage)
+enum status stage_publish(struct stage *stage, uint64_t t)
 {
+    stage->t = t;
     TRY(update(NULL, stage));
     return stage_settle(stage);
 }

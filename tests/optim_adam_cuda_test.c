@@ -139,10 +139,16 @@ static void test_sums(struct fixture *f, size_t count, size_t shift, enum dtype 
         dtype_name(dtype), shift, *f->sum, expected);
     if (dtype == DTYPE_FLOAT32) return;
     fill(f, 0, DTYPE_FLOAT32, 1.0, false);
-    f->cuda.ops->narrow(sum, device_at(f, 0, shift, DTYPE_FLOAT32), dtype, count, &f->cuda);
-    f->host.ops->narrow(
-        host_at(f, 4, shift, dtype), host_at(f, 0, shift, DTYPE_FLOAT32), dtype, count, &f->host);
-    CHECK_MSG(same(f, 4), "narrow: %zu to %s from %zu on", count, dtype_name(dtype), shift);
+    const struct adam_update chance = {.stochastic = true, .seed = 3, .t = 9, .first = 1000};
+    for (int by_chance = 0; by_chance < 2; by_chance++) {
+        const struct adam_update *update = by_chance ? &chance : NULL;
+        f->cuda.ops->narrow(
+            sum, device_at(f, 0, shift, DTYPE_FLOAT32), dtype, count, update, &f->cuda);
+        f->host.ops->narrow(host_at(f, 4, shift, dtype), host_at(f, 0, shift, DTYPE_FLOAT32), dtype,
+            count, update, &f->host);
+        CHECK_MSG(same(f, 4), "narrow: %zu to %s from %zu on%s", count, dtype_name(dtype), shift,
+            by_chance ? ", by chance" : "");
+    }
 }
 
 static uint32_t flag_of(struct fixture *f)

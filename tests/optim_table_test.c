@@ -152,6 +152,10 @@ static void test_chance(void)
     update.first += CUT;
     host.ops->step(&range, &update, &host);
     CHECK(memcmp(n->lent, cut->lent, COUNT * sizeof *n->lent) == 0);
+    /* What the step has lent is made again of the weights that it left. */
+    memset(cut->lent + CUT, 0, (COUNT - CUT) * sizeof *cut->lent);
+    host.ops->narrow(cut->lent + CUT, cut->w + CUT, DTYPE_BFLOAT16, COUNT - CUT, &update, &host);
+    CHECK(memcmp(n->lent, cut->lent, COUNT * sizeof *n->lent) == 0);
     update.t++;
     host.ops->step(&range, &update, &host);
     CHECK(memcmp(n->lent + CUT, cut->lent + CUT, (COUNT - CUT) * sizeof *n->lent) != 0);

@@ -48,6 +48,7 @@ both 1e-5 --stage 2 --sample 3 --no-overlap --checkpoint-activations partitioned
 both 1e-5 --stage 1 --ranks 2 --checkpoint-activations offload
 both 1e-2 --stage 2 --ranks 2 --dtype bfloat16 --offload optimizer
 both 1e-2 --stage 1 --ranks 2 --dtype float16 --gradient-dtype float32
+both 1e-2 --stage 3 --ranks 2 --dtype bfloat16 --stochastic-rounding
 both 1e-5 --tensor 2 --ranks 2 --stage 1 --sample 3 --checkpoint-activations full
 both 1e-5 --tensor 2 --ranks 4 --stage 3 --checkpoint-activations partitioned
 both 1e-2 --tensor 2 --ranks 2 --dtype bfloat16 --sample 2
