@@ -128,7 +128,8 @@ static enum status gather(void *tensor, struct span whole, struct span own, size
     pthread_barrier_wait(&meeting->barrier);
     for (int r = 0; r < meeting->ranks; r++) {
         struct span theirs = rows_of(whole, rows, r, meeting);
-        memmove(theirs.ptr, meeting->part[r], theirs.bytes);
+        if (theirs.ptr != meeting->part[r]) /* own rows may be there already, and others read them */
+            memmove(theirs.ptr, meeting->part[r], theirs.bytes);
     }
     pthread_barrier_wait(&meeting->barrier);
     return STATUS_OK;
