@@ -1,7 +1,8 @@
 /* comm: opening a communicator: what ranks tell each other, what must agree, and the edges opened when first needed.
  *
- * Two all-gathers: the first carries each rank's description and tunables, which must agree; the second tells everyone that
- * everyone found them agreeing, and carries what NICs and GPUs each has, where that matters. Nothing is left behind on an error.
+ * Two all-gathers, or three: the first carries each rank's description and tunables, which must agree; the second tells everyone that
+ * everyone found them agreeing, and whether each may copy from the others of its host; the third what NICs and GPUs each has, where
+ * that matters. Nothing is left behind on an error.
  */
 #include "ring/comm_open.h"
 
@@ -46,7 +47,7 @@ static bool needs_devices(const struct ring_comm *comm)
 
 static enum status exchange_devices(struct ring_comm *comm)
 {
-    if (!needs_devices(comm)) return bootstrap_barrier(comm->bootstrap);
+    if (!needs_devices(comm)) return STATUS_OK;
     comm->devices = calloc((size_t)comm->nranks, sizeof *comm->devices);
     if (comm->devices == NULL) return FAIL(STATUS_SYSTEM, "no memory for the devices of %d ranks", comm->nranks);
     comm->devices[comm->rank] = topology_describe_devices(&comm->names, &comm->ranks[comm->rank]);

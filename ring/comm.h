@@ -88,6 +88,14 @@ static inline struct topology comm_topology(const struct ring_comm *comm)
 /* The rank in the job, by which messages name it. */
 static inline int comm_name(const struct ring_comm *comm, int rank) { return comm->members[rank]; }
 
+/* The rank here of an edge's peer, which edges too know by its rank in the job. */
+static inline int comm_rank_of(const struct edge *edge, const struct ring_comm *comm)
+{
+    int rank = 0;
+    while (comm_name(comm, rank) != edge->config.peer) rank++;
+    return rank;
+}
+
 /* What the low byte of a key means: a channel's edge, or a mailbox of the communicator itself. */
 enum comm_mailbox { COMM_MAILBOX_LEAVE = 0xfe, COMM_MAILBOX_STATEMENT = 0xff };
 

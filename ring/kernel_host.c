@@ -56,14 +56,6 @@ bool kernel_takes_lines(size_t largest_bytes, const struct operation *operation)
 
 static struct kernel_control *control_of(const struct ring_comm *comm) { return comm->kernel->control.ptr; }
 
-/* Its peer, in this communicator. */
-static int rank_of(const struct edge *edge, const struct ring_comm *comm)
-{
-    int rank = 0;
-    while (comm_name(comm, rank) != edge->config.peer) rank++;
-    return rank;
-}
-
 static size_t control_bytes(const struct ring_comm *comm)
 {
     return sizeof(struct kernel_control) + most_steps(comm) * (size_t)comm->config.channels * sizeof(struct kernel_step);
@@ -148,7 +140,7 @@ static void lay_out_channel(
     for (uint32_t i = 0; i < channel->edge_count; i++) {
         const struct edge *edge = state->edges.links[cursor->channel][i].edge;
         bool reads = edge->config.side == EDGE_CONSUMER && edge->transport == &transport_cuda_ipc;
-        if (reads) channel->edges[i].regions = reach_regions(rank_of(edge, cursor->operation->comm), cursor->operation->comm);
+        if (reads) channel->edges[i].regions = reach_regions(comm_rank_of(edge, cursor->operation->comm), cursor->operation->comm);
     }
 }
 
@@ -216,13 +208,13 @@ static enum status capture(struct operation *operation)
 enum status kernel_check_capture(const struct operation *operation)
 {
     const struct ring_comm *comm = operation->comm;
-    const struct transport *detour = comm_detour(comm);
     if (operation->captured == NULL || comm->nranks == 1) return STATUS_OK;
     const char *name = collective_name(operation->collective);
     if (!kernel_is_wanted(operation))
         return FAIL(STATUS_INVALID, "%s cannot be captured in a graph: %s; expected a collective of the ring, with RINGZERO_CUDA_MODE=kernel, "
             "or auto and a GPU for each rank", name, collective_is_on_ring(operation->collective)
                 ? "the host drives its copies (RINGZERO_CUDA_MODE)" : "the host drives it");
+    const struct transport *detour = comm_detour(comm);
     if (detour == NULL) return STATUS_OK;
     return FAIL(STATUS_INVALID, "%s cannot be captured in a graph: some rank is reached by %s, which needs the host meanwhile; expected all "
         "ranks on one host, over cuda_ipc", name, detour->name);
@@ -248,7 +240,7 @@ static enum status explain_word(int channel, const struct operation *operation)
     const struct ring_comm *comm = operation->comm;
     struct kernel_word word = control_of(comm)->words[channel];
     const struct edge *edge = comm->kernel->edges.links[channel][word.edge].edge;
-    int peer = edge->config.peer, rank = rank_of(edge, comm);
+    int peer = edge->config.peer, rank = comm_rank_of(edge, comm);
     if (word.end == KERNEL_MISFIT) {
         enum status status = operation_check_slice(operation, rank, word.tag, word.bytes, word.expected_bytes);
         return status != STATUS_OK ? status
@@ -352,14 +344,14 @@ void kernel_describe_wait(char *text, size_t bytes, int *rank, const struct oper
             if (consumes ? filled > 0 : filled < (int64_t)link->fifo.slot_count) continue;
             snprintf(text, bytes, "%s rank %d (its kernel, channel %d, %s)", consumes ? "data from" : "room at",
                 link->edge->config.peer, c, link->edge->transport->name);
-            *rank = rank_of(link->edge, comm);
+            *rank = comm_rank_of(link->edge, comm);
             return;
         }
     for (int e = 0; e < operation->edge_count && !runs; e++) {
         const struct edge *edge = operation->edges[e];
         if (edge->phase == EDGE_READY) continue;
         snprintf(text, bytes, "the connection with rank %d (%s)", edge->config.peer, edge->transport->name);
-        *rank = rank_of(edge, comm);
+        *rank = comm_rank_of(edge, comm);
         return;
     }
     snprintf(text, bytes, runs ? "its kernel" : "the last bytes to leave");
@@ -400,6 +392,7 @@ static const struct kernel_word *failed_word(int *channel, const struct kernel_c
 enum status kernel_check_replays(struct ring_comm *comm)
 {
     enum status status = STATUS_OK;
+    if (device_kind(comm->device) != MEMORY_CUDA) return STATUS_OK; /* every call comes here, small ones too */
     pthread_mutex_lock(&comm->lock);
     const struct kernel_captured *captured = comm->kernel != NULL ? comm->kernel->captured : NULL;
     for (; captured != NULL && (status == STATUS_OK || status == STATUS_ABORTED); captured = captured->older) {

@@ -166,7 +166,7 @@ void operation_describe_wait(char *text, size_t bytes, int *rank, const struct o
         draining = draining && operation->room->cursors[channel].wait == CURSOR_DRAINING;
     const struct edge *reader = draining ? operation_reader(operation) : NULL;
     if (reader != NULL) {
-        for (*rank = 0; comm_name(operation->comm, *rank) != reader->config.peer;) ++*rank;
+        *rank = comm_rank_of(reader, operation->comm);
         snprintf(text, bytes, "rank %d to read what this rank's memory holds (%s)", reader->config.peer, reader->transport->name);
         return;
     }
