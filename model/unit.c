@@ -8,7 +8,8 @@
 /* Row by row where a call is a function call; a launch for each row would cost more than all rows. */
 static bool goes_by_rows(const struct unit *unit, const struct unit_room *room)
 {
-    return unit->lookup.tokens != NULL && !room->context->ops->queued;
+    const struct unit_lookup *lookup = &unit->lookup;
+    return lookup->tokens != NULL && lookup->token_count < lookup->rows && !room->context->ops->queued;
 }
 
 /* Where the row of token i begins in the unit; false: it is not of this unit. */

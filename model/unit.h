@@ -50,8 +50,8 @@ MUST_CHECK enum status unit_enter(struct unit *unit, int number, enum unit_use u
     const struct unit_room *room);
 
 /* The same of rows · cols elements, of which only rows that tokens name are read and added to. Where
- * operations run in the caller's thread, only those are converted between dtypes; the weights of
- * others are then anything. */
+ * operations run in the caller's thread, and tokens are fewer than rows, only those are converted
+ * between dtypes; the weights of others are then anything. */
 MUST_CHECK enum status unit_enter_lookup(struct unit *unit, int number, enum unit_use use,
     const struct unit_lookup *lookup, const struct unit_room *room);
 
