@@ -20,6 +20,22 @@ struct factors {
     float beta1, beta2, epsilon;
 };
 
+static struct factors factors_of(const struct adam_update *update)
+{
+    const struct adam_config *config = &update->config;
+    assert(update->t >= 1);
+    return (struct factors){
+        .lr = update->lr,
+        .gradient_scale = update->gradient_scale,
+        .decay = update->decay,
+        .m = adam_correction(config->beta1, update->t),
+        .v = adam_correction(config->beta2, update->t),
+        .beta1 = config->beta1,
+        .beta2 = config->beta2,
+        .epsilon = config->epsilon,
+    };
+}
+
 /* One element: its new weight. */
 static inline __attribute__((always_inline)) float element(
     float *m, float *v, float w, float gradient, struct factors by)
@@ -50,18 +66,13 @@ VECTOR_CLONES static void step_bfloat16(uint16_t *restrict lent, float *restrict
 void adam_step(float *weights, float *m, float *v, const float *gradients, size_t count, float lr,
     float gradient_scale, float decay, uint64_t t, const struct adam_config *config)
 {
-    const struct factors by = {lr, gradient_scale, decay, adam_correction(config->beta1, t),
-        adam_correction(config->beta2, t), config->beta1, config->beta2, config->epsilon};
-    assert(t >= 1);
-    step(weights, m, v, gradients, count, by);
+    const struct adam_update update = {
+        .lr = lr, .gradient_scale = gradient_scale, .decay = decay, .t = t, .config = *config};
+    step(weights, m, v, gradients, count, factors_of(&update));
 }
 
 void adam_step_bfloat16(const struct adam_range *range, const struct adam_update *update)
 {
-    const struct adam_config *config = &update->config;
-    const struct factors by = {update->lr, update->gradient_scale, update->decay,
-        adam_correction(config->beta1, update->t), adam_correction(config->beta2, update->t), config->beta1,
-        config->beta2, config->epsilon};
-    assert(update->t >= 1);
-    step_bfloat16(range->lent, range->weights, range->m, range->v, range->gradients, range->count, by);
+    step_bfloat16(range->lent, range->weights, range->m, range->v, range->gradients, range->count,
+        factors_of(update));
 }
