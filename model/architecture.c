@@ -8,14 +8,14 @@
 
 /* ---- GPT-2 ---- */
 
-static void model_norm_forward(void *out, float *mean, float *rstd, const void *in,
+static void gpt2_norm_forward(void *out, float *mean, float *rstd, const void *in,
     const void *weight, const void *bias, size_t rows, size_t cols,
     const struct ops_context *context)
 {
     context->ops->layernorm_forward(out, mean, rstd, in, weight, bias, rows, cols, context);
 }
 
-static void model_norm_backward(void *d_in, float *d_weight, float *d_bias, const void *d_out,
+static void gpt2_norm_backward(void *d_in, float *d_weight, float *d_bias, const void *d_out,
     const void *in, const float *mean, const float *rstd, const void *weight, size_t rows,
     size_t cols, const struct ops_context *context)
 {
@@ -23,13 +23,13 @@ static void model_norm_backward(void *d_in, float *d_weight, float *d_bias, cons
         d_in, d_weight, d_bias, d_out, in, mean, rstd, weight, rows, cols, context);
 }
 
-static void model_hidden_forward(void *out, void *fc, const void *in, const void *weight,
+static void gpt2_hidden_forward(void *out, void *fc, const void *in, const void *weight,
     const void *bias, size_t rows, size_t in_cols, size_t hidden, const struct ops_context *context)
 {
     context->ops->linear_forward(out, fc, in, weight, bias, rows, in_cols, hidden, context);
 }
 
-static void model_hidden_backward(void *d_fc, void *scratch, float *d_weight, float *d_bias,
+static void gpt2_hidden_backward(void *d_fc, void *scratch, float *d_weight, float *d_bias,
     const void *d_out, const void *out, const void *fc, const void *weight, size_t rows,
     size_t hidden, size_t out_cols, const struct ops_context *context)
 {
@@ -78,10 +78,10 @@ const struct architecture_table *architecture_table(enum architecture architectu
         .biases = true,
         .turns = false,
         .fc_parts = 1,
-        .norm_forward = model_norm_forward,
-        .norm_backward = model_norm_backward,
-        .hidden_forward = model_hidden_forward,
-        .hidden_backward = model_hidden_backward,
+        .norm_forward = gpt2_norm_forward,
+        .norm_backward = gpt2_norm_backward,
+        .hidden_forward = gpt2_hidden_forward,
+        .hidden_backward = gpt2_hidden_backward,
     };
     static const struct architecture_table llama = {
         .biases = false,

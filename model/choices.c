@@ -9,13 +9,13 @@
 #include <string.h>
 
 #include "model/mapped_file.h"
+#include "model/model.h"
 
 #define MAGIC         20240522
 #define VERSION       1
 #define HEADER_BYTES  (256 * 4)
 #define START         65535
 #define FIXED_WORDS   6 /* of an example: those before the context's tokens */
-#define NOT_COUNTED   (-1)
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endian");
 
@@ -235,7 +235,7 @@ static void fill_row(
     for (int i = 0; i < t; i++) {
         int target = i + 1 - before; /* the ending's token that follows input i */
         inputs[i] = i < before ? context[1 + i] : target < count ? ending[target] : 0;
-        targets[i] = target >= 0 && target < count ? ending[1 + target] : NOT_COUNTED;
+        targets[i] = target >= 0 && target < count ? ending[1 + target] : MODEL_IGNORED_TARGET;
     }
 }
 
@@ -243,7 +243,7 @@ void choices_fill(int32_t *inputs, int32_t *targets, const struct choices_pass *
     const struct choices *choices)
 {
     inputs[0] = 0;
-    targets[0] = NOT_COUNTED;
+    targets[0] = MODEL_IGNORED_TARGET;
     for (int r = 0; r < pass->rows; r++) {
         size_t at = (size_t)r * (size_t)pass->t;
         fill_row(inputs + at, targets + at, pass->first + (size_t)r, pass->t, choices);

@@ -75,13 +75,6 @@ static float *take(struct span memory, size_t *used, size_t elements)
     return piece;
 }
 
-static size_t largest_unit(const struct params *params)
-{
-    size_t most = 0;
-    for (int u = 0; u < params->unit_count; u++) most = larger(most, params->unit_elements[u]);
-    return most;
-}
-
 /* Floats of the workspace, and where each piece is once it is there. */
 static size_t place(struct decoder *decoder)
 {
@@ -91,7 +84,7 @@ static size_t place(struct decoder *decoder)
     struct ops_limits limits = {.rows = CHUNK,
         .cols = larger(shape->fc_cols, larger(shape->qkv_cols, shape->channels)),
         .positions = most};
-    size_t units = decoder->room.weights_dtype == DTYPE_FLOAT32 ? 0 : largest_unit(decoder->params);
+    size_t units = decoder->room.weights_dtype == DTYPE_FLOAT32 ? 0 : params_largest_unit(decoder->params);
     size_t scratch = decoder->context.ops->scratch_bytes(&limits, DTYPE_FLOAT32) / sizeof(float);
     decoder->context.scratch = take(decoder->workspace, &used, scratch + 1);
     decoder->x = take(decoder->workspace, &used, CHUNK * shape->channels);

@@ -211,11 +211,13 @@ static void take_pass(const struct model_pass *pass, struct model *model)
     assert(pass->batch >= 1 && pass->batch <= model->run.batch);
     assert(pass->t >= 1 && pass->t <= model->run.t);
     assert(pass->slot >= 0 && pass->slot < model_passes(model));
+    const float *gradients = model->room.gradients; /* zeros, which stay where they are */
     struct model_memory needed = model_place(model, pass->batch, pass->t, pass->slot);
+    assert(model->room.gradients == gradients);
     assert(needed.activations <= model->activations.bytes);
     assert(needed.checkpoints <= model->checkpoints.bytes);
     assert(needed.workspace <= model->workspace.bytes);
-    (void)needed;
+    (void)needed, (void)gradients;
 }
 
 enum status model_forward_pass(const struct model_pass *pass, struct model *model)

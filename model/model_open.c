@@ -70,16 +70,6 @@ static size_t largest_rows(const struct model *model)
     return largest;
 }
 
-/* Elements of the largest unit. */
-static size_t largest_unit(const struct model *model)
-{
-    const struct params *params = model->params;
-    size_t largest = block_tensor_elements(&model->shape);
-    largest = larger(largest, params->unit_elements[params->positions_unit]);
-    largest = larger(largest, params->unit_elements[params->final_norm_unit]);
-    return larger(largest, largest_rows(model) * model->shape.channels);
-}
-
 /* What the head needs of forward, and the ids, from *used on. */
 static void place_head(struct model *model, struct span base, size_t *used)
 {
@@ -180,7 +170,7 @@ static size_t place_workspace(struct model *model)
 {
     const struct block_shape *shape = &model->shape;
     struct ops_context *context = &model->context;
-    size_t rows = shape->rows, channels = shape->channels, used = 0, unit = largest_unit(model);
+    size_t rows = shape->rows, channels = shape->channels, used = 0, unit = params_largest_unit(model->params);
     enum dtype compute = context->compute;
     struct span base = model->workspace;
     const struct model_run *run = &model->run;

@@ -131,7 +131,7 @@ struct block_tensor {
     bool residual; /* its output is added to the residual stream: starts smaller by √(2L) */
 };
 #define MOST_BLOCK_TENSORS 12
-static const struct block_tensor model_block[] = {
+static const struct block_tensor gpt2_block[] = {
     {"ln1w", CHANNELS, ONE, INIT_ONE, false},
     {"ln1b", CHANNELS, ONE, INIT_ZERO, false},
     {"qkvw", QKV, CHANNELS, INIT_NORMAL, false},
@@ -153,7 +153,7 @@ static const struct block_tensor llama_block[] = {
     {"fcw", GATED, CHANNELS, INIT_NORMAL, false},
     {"fcprojw", CHANNELS, HIDDEN, INIT_NORMAL, true},
 };
-_Static_assert(sizeof model_block / sizeof *model_block <= MOST_BLOCK_TENSORS, "room in the table");
+_Static_assert(sizeof gpt2_block / sizeof *gpt2_block <= MOST_BLOCK_TENSORS, "room in the table");
 
 static bool is_llama(const struct model_config *config)
 {
@@ -163,10 +163,10 @@ static bool is_llama(const struct model_config *config)
 /* The tensors of a block of this model. */
 static const struct block_tensor *block_of(int *count, const struct model_config *config)
 {
-    size_t count_of_gpt2 = sizeof model_block / sizeof *model_block,
+    size_t count_of_gpt2 = sizeof gpt2_block / sizeof *gpt2_block,
            count_of_llama = sizeof llama_block / sizeof *llama_block;
     *count = (int)(is_llama(config) ? count_of_llama : count_of_gpt2);
-    return is_llama(config) ? llama_block : model_block;
+    return is_llama(config) ? llama_block : gpt2_block;
 }
 
 double model_block_elements(const struct model_config *config)
@@ -383,4 +383,12 @@ void params_free(struct params *params)
     free(params->whole_unit_elements);
     free(params->param);
     *params = (struct params){0};
+}
+
+size_t params_largest_unit(const struct params *params)
+{
+    size_t most = 0;
+    for (int u = 0; u < params->unit_count; u++)
+        if (params->unit_elements[u] > most) most = params->unit_elements[u];
+    return most;
 }

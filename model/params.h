@@ -173,6 +173,9 @@ MUST_CHECK enum status params_make_part(
     struct params *params, const struct model_config *config, const struct params_part *part);
 void params_free(struct params *params);
 
+/* Elements of the largest unit that is held here. */
+size_t params_largest_unit(const struct params *params);
+
 /* Share i of n of `total` equal things. */
 struct params_slice {
     size_t begin, count;

@@ -58,12 +58,10 @@ static bool is_countable(const struct train_config *config)
     const struct model_config *model = &config->model;
     double channels = model->channels, layers = model->layers, t = config->seq,
            rows = (double)config->batch * t;
-    double block = model_block_elements(model);
-    double elements = block * layers + ((double)model->vocab + (double)model->max_t) * channels;
     double wide = 12.0 * channels + 4.0 * (double)model_hidden(model) + model->heads;
     double activations = rows * (wide * layers + model->vocab) + 64.0 * t * t;
-    double units = (double)model->vocab * channels / block;
-    return model->layers <= FORECAST_MOST_LAYERS && units < 1e6 && 64.0 * elements < 0x1p60 &&
+    return model->layers <= FORECAST_MOST_LAYERS && model_unit_count(model) < 1e6 &&
+           64.0 * model_elements(model) < 0x1p60 &&
            16.0 * activations < 0x1p60;
 }
 
@@ -93,7 +91,7 @@ static enum status tables_make(struct tables *tables, const struct forecast_conf
     TRY(params_make_part(&tables->params, &config->model, &part));
     TRY(layout_make(&tables->layout, &tables->params, config->shard_group));
     tables->stage = train_stage_config(config, &tables->params, &tables->layout, &tables->grid);
-    tables->run = train_gpt2_run(config, &tables->grid);
+    tables->run = train_model_run(config, &tables->grid);
     tables->carries =
         train_activation_config(config, &tables->params, &tables->run, &tables->grid, NULL);
     return STATUS_OK;

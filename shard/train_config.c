@@ -270,7 +270,7 @@ static enum activation_keep keep_of(const struct train_config *config, int tenso
     return rows && parts ? ACTIVATION_INPUT : config->activations;
 }
 
-struct model_run train_gpt2_run(const struct train_config *config, const struct grid *grid)
+struct model_run train_model_run(const struct train_config *config, const struct grid *grid)
 {
     const struct pipeline_place place = train_place(config, grid);
     enum activation_keep keep = keep_of(config, grid->tensor_count);

@@ -101,7 +101,7 @@ MUST_CHECK enum status train_config_grid(
 struct stage_config train_stage_config(const struct train_config *config,
     const struct params *params, const struct layout *layout, const struct grid *grid);
 struct pipeline_place train_place(const struct train_config *config, const struct grid *grid);
-struct model_run train_gpt2_run(const struct train_config *config, const struct grid *grid);
+struct model_run train_model_run(const struct train_config *config, const struct grid *grid);
 /* The pipeline of that run; it still lacks the model. device: NULL: the host. */
 struct pipeline_config train_pipeline_config(
     const struct model_run *run, const struct grid *grid, struct device *device);

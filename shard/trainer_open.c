@@ -123,7 +123,7 @@ static enum status open_own(struct trainer *trainer)
     TRY(observe_open(trainer));
     struct stage_config stage = stage_config_of(trainer);
     TRY(stage_open(&trainer->stage, &stage));
-    trainer->run = train_gpt2_run(config, &trainer->grid);
+    trainer->run = train_model_run(config, &trainer->grid);
     trainer->run.stream = trainer->stage->computing.stream;
     trainer->run.profile = trainer->profile;
     struct model_hooks hooks = stage_hooks(trainer->stage);
