@@ -1,27 +1,23 @@
 /* convert: `ringzero convert` takes a model's weights from one kind of file to another, a parameter at a
  * time: what is held is the largest of them. Kinds are those of model_kind.h.
  */
-#include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "bench/json_line.h"
 #include "bench/model_kind.h"
 #include "bench/options.h"
 #include "bench/programs.h"
+#include "bench/progress_line.h"
 #include "verbs/clock.h"
-
-#define PROGRESS_NS 200000000
 
 struct convert {
     struct options common;
     const char *in, *out;
-    char in_path[PATH_MAX]; /* where it is, in a folder of Hugging Face's */
+    char in_path[PATH_MAX];             /* where it is, in a folder of Hugging Face's */
     const struct model_kind *from, *to; /* NULL: not given, so by the path */
     bool dtype_given;
     enum dtype dtype;
@@ -51,7 +47,8 @@ static const struct model_kind *kind_named(
 {
     const struct model_kind *kind = model_kind_named(text);
     if (kind == NULL)
-        options_refuse(common, "%s is \"%s\", expected checkpoint, safetensors or llmc", option, text);
+        options_refuse(
+            common, "%s is \"%s\", expected checkpoint, safetensors or llmc", option, text);
     return kind;
 }
 
@@ -89,33 +86,40 @@ static const struct argp argp = {.options = convert_options,
     .doc =
         "Takes a model's weights from one kind of file to another.\v"
         "Kinds:\n"
-        "  checkpoint   a directory that `ringzero train --checkpoint` writes: its newest step-…, or\n"
+        "  checkpoint   a directory that `ringzero train --checkpoint` writes: its newest step-…, "
+        "or\n"
         "               one of them; of any number of ranks, stage, --tensor and --pipeline\n"
-        "  safetensors  one file with Hugging Face's names for GPT-2 or Llama (tied, without scaled\n"
-        "               rotary positions), with or without \"transformer.\" or \"model.\" in front; IN may\n"
+        "  safetensors  one file with Hugging Face's names for GPT-2 or Llama (tied, without "
+        "scaled\n"
+        "               rotary positions), with or without \"transformer.\" or \"model.\" in "
+        "front; IN may\n"
         "               be a folder with model.safetensors. OUT of that name gets a config.json\n"
         "               beside it, where there is none, so that transformers loads the folder\n"
         "  llmc         llm.c's model.bin of GPT-2, version 3 (float32) or 5 (bfloat16)\n\n"
-        "OUT must not be there yet, and appears when it is whole. A checkpoint that is written holds\n"
-        "weights alone: `ringzero train --resume OUT`, with the model that convert names, starts at\n"
+        "OUT must not be there yet, and appears when it is whole. A checkpoint that is written "
+        "holds\n"
+        "weights alone: `ringzero train --resume OUT`, with the model that convert names, starts "
+        "at\n"
         "step 0 with a fresh optimizer, its own schedule and the begin of its data, at any number\n"
         "of ranks, stage and split. Moments, step and place in the data of IN are left behind.\n\n"
         "Examples:\n"
         "  ringzero convert gpt2/model.safetensors gpt2-start\n"
-        "  ringzero train --model gpt2-124m --resume gpt2-start --data 'bible_*.bin' --checkpoint run\n"
+        "  ringzero train --model gpt2-124m --resume gpt2-start --data 'bible_*.bin' --checkpoint "
+        "run\n"
         "  ringzero convert run mine/model.safetensors --dtype bfloat16\n"};
 
 /* ---- which kinds ---- */
 
 static void find_source(struct convert *convert)
 {
-    if (convert->from != NULL) return;
-    convert->from = model_kind_found(convert->in_path, convert->in);
+    const struct model_kind *found = model_kind_found(convert->in_path, convert->in);
+    if (convert->from == NULL) convert->from = found;
     if (convert->from == NULL)
         options_refuse(&convert->common,
-            "%s: is no directory, and ends in neither .safetensors nor .bin: say what it is with --from",
+            "%s: is no directory, and ends in neither .safetensors nor .bin: say what it is with "
+            "--from",
             convert->in);
-    convert->in = convert->in_path;
+    if (convert->from == found) convert->in = convert->in_path;
 }
 
 static void find_target(struct convert *convert)
@@ -124,7 +128,8 @@ static void find_target(struct convert *convert)
     if (convert->to == NULL) convert->to = &model_kind_checkpoint;
     if (convert->to != &model_kind_checkpoint && access(convert->out, F_OK) == 0)
         options_refuse(&convert->common,
-            "%s: is there already, expected a new name: take another, or move it away", convert->out);
+            "%s: is there already, expected a new name: take another, or move it away",
+            convert->out);
 }
 
 /* IN's own, where OUT can have it. */
@@ -140,29 +145,22 @@ static enum dtype target_dtype(const struct convert *convert)
 
 /* ---- the work ---- */
 
-static void tell_progress(size_t done, int64_t *told_ns, const struct convert *convert)
-{
-    int64_t now = clock_ns();
-    if (!isatty(STDERR_FILENO) || now - *told_ns < PROGRESS_NS) return;
-    *told_ns = now;
-    fprintf(stderr, "\r%.0f of %.0f million parameters ", (double)done * 1e-6,
-        (double)convert->params.elements * 1e-6);
-}
-
 static enum status copy(float *values, const struct convert *convert)
 {
     const struct params *params = &convert->params;
-    int64_t told_ns = clock_ns(), began_ns = told_ns;
+    struct progress_line line = {0};
+    enum status status = STATUS_OK;
     size_t done = 0;
-    for (int i = 0; i < params->param_count; i++) {
+    for (int i = 0; i < params->param_count && status == STATUS_OK; i++) {
         const struct param *param = &params->param[i];
-        TRY(weights_read(values, param, convert->source));
-        TRY(weights_write(values, param, convert->target));
+        status = weights_read(values, param, convert->source);
+        if (status == STATUS_OK) status = weights_write(values, param, convert->target);
         done += param->rows * param->cols;
-        tell_progress(done, &told_ns, convert);
+        progress_line_tell(&line, "%.0f of %.0f million parameters ", (double)done * 1e-6,
+            (double)params->elements * 1e-6);
     }
-    if (isatty(STDERR_FILENO) && told_ns != began_ns) fprintf(stderr, "\r\033[K");
-    return weights_finish(convert->target);
+    progress_line_clear(&line);
+    return status == STATUS_OK ? weights_finish(convert->target) : status;
 }
 
 static enum status copy_all(const struct convert *convert)
@@ -206,7 +204,8 @@ static void model_options(char text[256], const struct model_config *config)
     if (config->kv_heads != 0 || is_llama)
         snprintf(kv, sizeof kv, " --kv-heads %d", model_kv_heads(config));
     name = !is_llama ? "nano" : model_rotary_base(config) == 10000 ? "llama-nano" : "llama-1b";
-    snprintf(text, 256, "--model %s --layers %d --heads %d%s --channels %d%s --vocab %d --positions %d", name,
+    snprintf(text, 256,
+        "--model %s --layers %d --heads %d%s --channels %d%s --vocab %d --positions %d", name,
         config->layers, config->heads, kv, config->channels, hidden, config->vocab, config->max_t);
 }
 
@@ -250,20 +249,7 @@ static cJSON *describe(const struct convert *convert)
     return object;
 }
 
-static enum status write_json(const struct convert *convert)
-{
-    const char *path = convert->common.json;
-    if (path == NULL) return STATUS_OK;
-    FILE *file = fopen(path, "we");
-    if (file == NULL)
-        return FAIL(STATUS_SYSTEM, "--json %s cannot be written: %s", path, strerror(errno));
-    enum status status = json_line_write(file, describe(convert));
-    if (fclose(file) != 0 && status == STATUS_OK)
-        status = FAIL(STATUS_SYSTEM, "--json %s cannot be written: %s", path, strerror(errno));
-    return status;
-}
-
-static enum status run(struct convert *convert)
+static enum status run(FILE *json, struct convert *convert)
 {
     int64_t began_ns = clock_ns();
     TRY(weights_open(&convert->source, convert->in, convert->from->format, convert->heads));
@@ -273,7 +259,7 @@ static enum status run(struct convert *convert)
     TRY(copy_all(convert));
     convert->seconds = (double)(clock_ns() - began_ns) * 1e-9;
     print_summary(convert);
-    return write_json(convert);
+    return json == NULL ? STATUS_OK : json_line_write(json, describe(convert));
 }
 
 int convert_main(int argc, char **argv)
@@ -285,8 +271,9 @@ int convert_main(int argc, char **argv)
             convert.in == NULL ? "none" : "one path");
     find_source(&convert);
     find_target(&convert);
-    signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error of write() */
-    enum status status = run(&convert);
+    signal(SIGXFSZ, SIG_IGN);                        /* a file-size limit is an error of write() */
+    FILE *json = options_open_json(&convert.common); /* before OUT is there */
+    enum status status = options_close_json(json, run(json, &convert), &convert.common);
     if (status != STATUS_OK) fprintf(stderr, "ringzero convert: %s\n", status_text());
     weights_close(convert.target);
     weights_close(convert.source);

@@ -11,12 +11,11 @@
 #include "bench/json_line.h"
 #include "bench/model_file.h"
 #include "bench/programs.h"
+#include "bench/progress_line.h"
 #include "model/choices.h"
 #include "model/model.h"
 #include "model/tokens.h"
 #include "verbs/clock.h"
-
-#define PROGRESS_NS 200000000
 
 struct evaluate {
     struct options common;
@@ -29,7 +28,7 @@ struct evaluate {
     struct model *model;
     int vocab;
     int32_t *inputs, *targets; /* (batch, seq) */
-    int64_t told_ns;
+    struct progress_line line;
 
     double loss; /* nats per token */
     uint64_t tokens;
@@ -151,11 +150,8 @@ static enum status open_model(struct evaluate *evaluate)
 
 static void tell_progress(const char *what, size_t done, size_t all, struct evaluate *evaluate)
 {
-    int64_t now = clock_ns();
-    if (!isatty(STDERR_FILENO) || (done < all && now - evaluate->told_ns < PROGRESS_NS)) return;
-    evaluate->told_ns = now;
-    if (done < all) fprintf(stderr, "\r%s: %.0f %% ", what, 100.0 * (double)done / (double)all);
-    else fprintf(stderr, "\r\033[K");
+    progress_line_tell(&evaluate->line, "%s: %.0f %% ", what, 100.0 * (double)done / (double)all);
+    if (done == all) progress_line_clear(&evaluate->line);
 }
 
 /* Windows are taken one by one, so that the last batch may be any. */
@@ -262,13 +258,8 @@ static enum status choose(struct evaluate *evaluate)
 
 /* ---- all of it ---- */
 
-static enum status write_json(const struct evaluate *evaluate)
+static cJSON *describe(const struct evaluate *evaluate)
 {
-    const char *path = evaluate->common.json;
-    if (path == NULL) return STATUS_OK;
-    FILE *file = fopen(path, "we");
-    if (file == NULL)
-        return FAIL(STATUS_SYSTEM, "--json %s cannot be written: %s", path, strerror(errno));
     cJSON *object = cJSON_CreateObject();
     if (evaluate->tokens > 0) {
         cJSON_AddNumberToObject(object, "val_loss", evaluate->loss);
@@ -280,13 +271,10 @@ static enum status write_json(const struct evaluate *evaluate)
         cJSON_AddNumberToObject(object, "questions", (double)evaluate->questions);
     }
     cJSON_AddNumberToObject(object, "seconds", evaluate->seconds);
-    enum status status = json_line_write(file, object);
-    if (fclose(file) != 0 && status == STATUS_OK)
-        status = FAIL(STATUS_SYSTEM, "--json %s cannot be written: %s", path, strerror(errno));
-    return status;
+    return object;
 }
 
-static enum status run(struct evaluate *evaluate)
+static enum status run(FILE *json, struct evaluate *evaluate)
 {
     char model[MODEL_FILE_BYTES];
     TRY(device_open(&evaluate->device, "host"));
@@ -299,7 +287,7 @@ static enum status run(struct evaluate *evaluate)
     evaluate->seconds = (double)(clock_ns() - began_ns) * 1e-9;
     if (fflush(stdout) != 0)
         return FAIL(STATUS_SYSTEM, "standard output cannot be written: %s", strerror(errno));
-    return write_json(evaluate);
+    return json == NULL ? STATUS_OK : json_line_write(json, describe(evaluate));
 }
 
 int evaluate_main(int argc, char **argv)
@@ -309,7 +297,9 @@ int evaluate_main(int argc, char **argv)
     options_parse(&argp, argc, argv, &evaluate.common, &evaluate);
     model_file_finish(&evaluate.file);
     check(&evaluate);
-    enum status status = run(&evaluate);
+    FILE *json = options_open_json(&evaluate.common);
+    enum status status = options_close_json(json, run(json, &evaluate), &evaluate.common);
+    progress_line_clear(&evaluate.line);
     if (status != STATUS_OK) fprintf(stderr, "ringzero evaluate: %s\n", status_text());
     model_close(evaluate.model);
     resident_close(evaluate.resident);

@@ -25,10 +25,7 @@ void job_prepare(struct job *job, const struct options *options, int default_ran
             "--ranks is %d but %s is %d, expected the same: leave --ranks out, or unset the launcher's variables",
             options->ranks, launch_size_variable(), job->config.nranks);
     if (job->launched) job->nranks = job->config.nranks;
-    if (options->json == NULL || (job->launched && job->config.rank != 0)) return;
-    job->json = fopen(options->json, "w");
-    if (job->json == NULL)
-        options_refuse(options, "--json %s cannot be written: %s", options->json, strerror(errno));
+    if (!job->launched || job->config.rank == 0) job->json = options_open_json(options);
 }
 
 static enum status open_and_run(struct job *job, job_body body, void *argument)

@@ -50,6 +50,20 @@ void options_refuse(const struct options *options, const char *format, ...)
     exit(2);
 }
 
+FILE *options_open_json(const struct options *options)
+{
+    if (options->json == NULL) return NULL;
+    FILE *json = fopen(options->json, "we");
+    if (json == NULL) options_refuse(options, "--json %s cannot be written: %s", options->json, strerror(errno));
+    return json;
+}
+
+enum status options_close_json(FILE *json, enum status status, const struct options *options)
+{
+    if (json == NULL || fclose(json) == 0 || status != STATUS_OK) return status;
+    return FAIL(STATUS_SYSTEM, "--json %s cannot be written: %s", options->json, strerror(errno));
+}
+
 int64_t options_integer(
     const char *text, const char *option, int64_t min, int64_t max, const struct options *options)
 {

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "shard/activation.h"
 #include "verbs/dtype.h"
@@ -55,6 +56,12 @@ char *options_help_filter(int key, const char *text, void *input);
 /* "ringzero bench: <text>", then exit(2). */
 _Noreturn void options_refuse(const struct options *options, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* --json's file, opened for writing; NULL: none was asked for. Refuses a path that cannot be. */
+FILE *options_open_json(const struct options *options);
+
+/* Closes it; NULL is accepted. `status`, or, where that is OK, SYSTEM naming it when not all was written. */
+MUST_CHECK enum status options_close_json(FILE *json, enum status status, const struct options *options);
 
 /* The value of an option: a whole number within [min, max]; or refuses it by the option's name. */
 int64_t options_integer(

@@ -60,11 +60,7 @@ static void print_stages(FILE *json, const struct plan_options *options)
 int plan_main(int argc, char **argv)
 {
     struct plan_options options = plan_options_parse(argc, argv);
-    FILE *json = NULL;
-    if (options.common.json != NULL) json = fopen(options.common.json, "w");
-    if (options.common.json != NULL && json == NULL)
-        options_refuse(&options.common, "--json %s cannot be written: %s", options.common.json,
-            strerror(errno));
+    FILE *json = options_open_json(&options.common);
     if (options.paper) plan_print_paper(json);
     else if (options.fragmentation)
         refuse_unless(plan_print_fragmentation(json, &options), &options.common);

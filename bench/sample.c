@@ -90,15 +90,6 @@ static enum status open_model(struct sample *sample)
         &sample->generator, resident_params(sample->model), &hooks, options->file.dtype, sample->device);
 }
 
-static enum status open_json(struct sample *sample)
-{
-    const char *path = sample->options->common.json;
-    if (path == NULL) return STATUS_OK;
-    sample->json = fopen(path, "we");
-    if (sample->json != NULL) return STATUS_OK;
-    return FAIL(STATUS_SYSTEM, "--json %s cannot be written: %s", path, strerror(errno));
-}
-
 /* ---- what is shown ---- */
 
 static enum status put(const char *text, size_t bytes)
@@ -236,7 +227,6 @@ static void tell_times(const struct sample *sample)
 static enum status run(struct sample *sample)
 {
     TRY(device_open(&sample->device, "host"));
-    TRY(open_json(sample));
     TRY(open_model(sample));
     TRY(read_prompt(sample));
     TRY(text_ids_encode(
@@ -246,29 +236,22 @@ static enum status run(struct sample *sample)
     return STATUS_OK;
 }
 
-static enum status release(struct sample *sample)
+static void release(struct sample *sample)
 {
-    bool written = sample->json == NULL || fclose(sample->json) == 0;
     generator_close(sample->generator);
     text_ids_close(sample->ids);
     resident_close(sample->model);
     device_close(sample->device);
     free(sample->prompt);
     free(sample->tokens);
-    if (written) return STATUS_OK;
-    return FAIL(STATUS_SYSTEM, "--json %s cannot be written: %s", sample->options->common.json,
-        strerror(errno));
 }
 
 int sample_main(int argc, char **argv)
 {
     struct sample_options options = sample_options_parse(argc, argv);
-    struct sample sample = {.options = &options};
-    enum status status = run(&sample);
+    struct sample sample = {.options = &options, .json = options_open_json(&options.common)};
+    enum status status = options_close_json(sample.json, run(&sample), &options.common);
     if (status != STATUS_OK) fprintf(stderr, "ringzero sample: %s\n", status_text());
-    enum status released = release(&sample);
-    if (status == STATUS_OK && released != STATUS_OK)
-        fprintf(stderr, "ringzero sample: %s\n", status_text());
-    if (status == STATUS_OK) status = released;
+    release(&sample);
     return status == STATUS_OK ? 0 : status == STATUS_INVALID ? 2 : 1;
 }

@@ -183,9 +183,7 @@ int show_main(int argc, char **argv)
     if (show.simulate != NULL) return simulate(&show);
     struct plan plan = show_plan(&show, 0);
     if (show.common.json != NULL) {
-        FILE *file = fopen(show.common.json, "w");
-        if (file == NULL)
-            options_refuse(&show.common, "--json %s cannot be written: %s", show.common.json, strerror(errno));
+        FILE *file = options_open_json(&show.common);
         enum status status = write_json(file, &show, &plan);
         if (fclose(file) != 0 || status != STATUS_OK) {
             fprintf(stderr, "ringzero show: writing %s failed: %s\n", show.common.json, strerror(errno));

@@ -356,9 +356,7 @@ int simulate_print(const struct simulate_request *request)
     bool ranges = request->ranks.first < request->ranks.last || request->bytes.first < request->bytes.last;
     if (request->plot != NULL && !ranges)
         options_refuse(common, "--plot draws a range, found none: use --ranks 2..1024 or --bytes 1K..1G");
-    FILE *json = common->json != NULL ? fopen(common->json, "w") : NULL;
-    if (common->json != NULL && json == NULL)
-        options_refuse(common, "--json %s cannot be written: %s", common->json, strerror(errno));
+    FILE *json = options_open_json(common);
     enum status status = print_all(request, json);
     if (json != NULL && fclose(json) != 0 && status == STATUS_OK)
         status = FAIL(STATUS_SYSTEM, "--json %s: writing failed: %s", common->json, strerror(errno));

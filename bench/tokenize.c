@@ -17,6 +17,7 @@
 #include "bench/json_line.h"
 #include "bench/options.h"
 #include "bench/programs.h"
+#include "bench/progress_line.h"
 #include "model/mapped_file.h"
 #include "model/token_file.h"
 #include "model/tokenizer.h"
@@ -25,7 +26,6 @@
 
 #define PIECE_BYTES   ((size_t)1 << 20)
 #define MOST_THREADS  256
-#define PROGRESS_NS   200000000
 #define SHARD_DEFAULT 100000000
 #define END_OF_TEXT   "<|endoftext|>"
 
@@ -52,7 +52,8 @@ struct tokenize {
     size_t at;
     uint64_t pieces, turn; /* taken, and whose turn to write it is */
     size_t done_bytes;
-    int64_t began_ns, told_ns;
+    int64_t began_ns;
+    struct progress_line line;
     enum status status; /* the first failure's */
     char why[STATUS_TEXT_BYTES];
 };
@@ -204,12 +205,10 @@ static bool take_piece(struct piece *piece, struct tokenize *tokenize)
 
 static void tell_progress(struct tokenize *tokenize)
 {
-    int64_t now = clock_ns();
-    if (!isatty(STDERR_FILENO) || now - tokenize->told_ns < PROGRESS_NS) return;
-    tokenize->told_ns = now;
-    fprintf(stderr, "\r%.0f of %.0f MB, %.1f million tokens, %.0f MB/s ", (double)tokenize->done_bytes * 1e-6,
-        (double)tokenize->total_bytes * 1e-6, (double)tokens_writer_count(tokenize->writer) * 1e-6,
-        (double)tokenize->done_bytes * 1e3 / (double)(now - tokenize->began_ns));
+    progress_line_tell(&tokenize->line, "%.0f of %.0f MB, %.1f million tokens, %.0f MB/s ",
+        (double)tokenize->done_bytes * 1e-6, (double)tokenize->total_bytes * 1e-6,
+        (double)tokens_writer_count(tokenize->writer) * 1e-6,
+        (double)tokenize->done_bytes * 1e3 / (double)(clock_ns() - tokenize->began_ns));
 }
 
 /* In its turn, under the lock. */
@@ -266,7 +265,7 @@ static enum status encode_texts(struct tokenize *tokenize)
            pthread_create(&threads[started], NULL, work, tokenize) == 0)
         started++;
     for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
-    if (isatty(STDERR_FILENO) && tokenize->told_ns != 0) fprintf(stderr, "\r\033[K");
+    progress_line_clear(&tokenize->line);
     if (started == 0) return FAIL(STATUS_SYSTEM, "no thread could be started");
     if (tokenize->status == STATUS_OK) return tokens_writer_finish(tokenize->writer);
     status_set_text(tokenize->why);
@@ -275,27 +274,18 @@ static enum status encode_texts(struct tokenize *tokenize)
 
 /* ---- what is said in the end ---- */
 
-static enum status write_json(const struct tokenize *tokenize, double seconds)
+static cJSON *describe(const struct tokenize *tokenize, double seconds)
 {
-    if (tokenize->common.json == NULL) return STATUS_OK;
-    FILE *file = fopen(tokenize->common.json, "we");
-    if (file == NULL)
-        return FAIL(STATUS_SYSTEM, "--json %s cannot be written: %s", tokenize->common.json,
-            strerror(errno));
     cJSON *object = cJSON_CreateObject();
     cJSON_AddNumberToObject(object, "bytes", (double)tokenize->total_bytes);
     cJSON_AddNumberToObject(object, "tokens", (double)tokens_writer_count(tokenize->writer));
     cJSON_AddNumberToObject(object, "shards", tokens_writer_shards(tokenize->writer));
     cJSON_AddNumberToObject(object, "threads", tokenize->threads);
     cJSON_AddNumberToObject(object, "seconds", seconds);
-    enum status status = json_line_write(file, object);
-    if (fclose(file) != 0 && status == STATUS_OK)
-        status = FAIL(STATUS_SYSTEM, "--json %s cannot be written: %s", tokenize->common.json,
-            strerror(errno));
-    return status;
+    return object;
 }
 
-static enum status encode(struct tokenize *tokenize)
+static enum status encode(FILE *json, struct tokenize *tokenize)
 {
     TRY(map_texts(tokenize));
     TRY(tokens_writer_open(&tokenize->writer, tokenize->prefix, tokenize->per_shard,
@@ -310,7 +300,7 @@ static enum status encode(struct tokenize *tokenize)
         tokens_writer_shards(tokenize->writer), tokens_writer_shards(tokenize->writer) == 1 ? "" : "s",
         tokenize->prefix, seconds, bytes * 1e-6 / seconds, tokenize->threads,
         tokenize->threads == 1 ? "" : "s");
-    return write_json(tokenize, seconds);
+    return json == NULL ? STATUS_OK : json_line_write(json, describe(tokenize, seconds));
 }
 
 static void release(struct tokenize *tokenize)
@@ -332,8 +322,10 @@ int tokenize_main(int argc, char **argv)
     options_parse(&argp, argc, argv, &tokenize.common, &tokenize);
     check(&tokenize);
     signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error of write() */
+    FILE *json = tokenize.decode ? NULL : options_open_json(&tokenize.common);
     enum status status = tokenizer_open(&tokenize.tokenizer, tokenize.vocabulary);
-    if (status == STATUS_OK) status = tokenize.decode ? decode(&tokenize) : encode(&tokenize);
+    if (status == STATUS_OK) status = tokenize.decode ? decode(&tokenize) : encode(json, &tokenize);
+    status = options_close_json(json, status, &tokenize.common);
     if (status != STATUS_OK) fprintf(stderr, "ringzero tokenize: %s\n", status_text());
     release(&tokenize);
     return status == STATUS_OK ? 0 : status == STATUS_INVALID ? 2 : 1;

@@ -238,9 +238,7 @@ const char *topo_transport(const struct topo *topo, int from, int to)
 static int write_json(const struct topo *topo)
 {
     const char *path = topo->common.json;
-    FILE *file = fopen(path, "w");
-    if (file == NULL)
-        options_refuse(&topo->common, "--json %s cannot be written: %s", path, strerror(errno));
+    FILE *file = options_open_json(&topo->common);
     enum status status = topo_print_json(file, topo);
     if (fclose(file) == 0 && status == STATUS_OK) return 0;
     fprintf(stderr, "ringzero topo: --json %s: writing failed: %s; expected room for it\n", path,

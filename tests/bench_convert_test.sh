@@ -28,6 +28,8 @@ grep -q '"n_head":.*3' "$work/hf/config.json" || fail "config.json is $(cat "$wo
 run convert "$work/hf" "$work/again" # the folder; its config.json tells the heads
 cmp "$work/start/step-00000000/shard-00000-of-00001.bin" "$work/again/step-00000000/shard-00000-of-00001.bin" || fail "checkpoint -> safetensors -> checkpoint"
 cmp "$work/start/step-00000000/manifest.json" "$work/again/step-00000000/manifest.json" || fail "their manifests"
+run convert --from safetensors "$work/hf" "$work/said" # and so where the kind is given
+cmp "$work/again/step-00000000/shard-00000-of-00001.bin" "$work/said/step-00000000/shard-00000-of-00001.bin" || fail "--from safetensors of a folder"
 run convert "$work/start/step-00000000" "$work/model.bin"
 run convert "$work/model.bin" "$work/third.safetensors"
 cmp "$work/hf/model.safetensors" "$work/third.safetensors" || fail "checkpoint -> llm.c -> safetensors"

@@ -93,7 +93,7 @@ failing "$work/vocab.bpe: " --checkpoint "$work/vocab.bpe"
 mkdir "$work/empty"
 failing "$work/empty" --checkpoint "$work/empty"
 failing "--prompt-file $work/none: cannot be read" --checkpoint "$work/bytes.bin" --prompt-file "$work/none"
-failing "--json $work/none/json cannot be written" --checkpoint "$work/bytes.bin" --json "$work/none/json"
+refused "--json $work/none/json cannot be written" sample --checkpoint "$work/bytes.bin" --json "$work/none/json"
 "$ringzero" sample --checkpoint "$work/bytes.bin" >/dev/full 2>"$work/err"
 [ $? -eq 1 ] && grep -q 'standard output cannot be written' "$work/err" || fail "no room for the text: $(cat "$work/err")"
 exit $failed
