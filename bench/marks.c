@@ -55,28 +55,24 @@ static enum status product_time(int64_t *ns, int rounds, struct product *product
     return STATUS_OK;
 }
 
-/* The size at which one takes long enough on some rank: the same on all. */
+/* The size at which one takes long enough on some rank: the same on all. The caller closes the product. */
 static enum status measure_products(struct marks *marks, struct product *product, struct job *job)
 {
-    enum status status = STATUS_OK;
     for (size_t size = LEAST_SIZE;; size *= 2) {
         int64_t ns;
-        TRY_GOTO(product_open(product, size));
-        TRY_GOTO(product_time(&ns, 2, product));
+        TRY(product_open(product, size));
+        TRY(product_time(&ns, 2, product));
         double longest = (double)ns;
-        TRY_GOTO(job_max(&longest, job));
+        TRY(job_max(&longest, job));
         bool enough = longest >= LONG_NS || size == MOST_SIZE;
         if (enough) {
-            TRY_GOTO(product_time(&ns, ROUNDS, product));
+            TRY(product_time(&ns, ROUNDS, product));
             marks->size = (int)size;
             marks->gflops = 2.0 * (double)size * (double)size * (double)size / (double)ns;
         }
         product_close(product);
         if (enough) return STATUS_OK;
     }
-fail:
-    product_close(product);
-    return status;
 }
 
 static enum status measure_copies(struct marks *marks, struct job *job)
@@ -96,12 +92,8 @@ fail:
 
 enum status marks_measure(struct marks *marks, enum dtype weights, struct job *job)
 {
+    TRY(model_ops_check(job->device));
     const struct model_ops *ops = model_ops_of(job->device);
-    if (ops == NULL)
-        return FAIL(STATUS_SYSTEM,
-            "the module of device %s has no operations of the model: build it whole, or take the "
-            "host",
-            device_name(job->device));
     struct product product = {
         .context = {.ops = ops, .device = job->device, .compute = ops->compute(weights)}};
     struct ops_context *context = &product.context;
@@ -115,8 +107,8 @@ enum status marks_measure(struct marks *marks, enum dtype weights, struct job *j
     TRY_GOTO(measure_products(marks, &product, job));
     TRY_GOTO(measure_copies(marks, job));
 fail:
-    stream_close(context->stream, job->device);
     ops->close(context);
+    stream_close(context->stream, job->device);
     product_close(&product);
     memory_free(&product.scratch, MEMORY_WORKSPACE, job->device);
     memory_account_forget_peaks(job->device);

@@ -15,9 +15,9 @@ enum { KEY_CHECKPOINT = 0x600, KEY_HEADS, KEY_DTYPE, KEY_THREADS };
 
 static const struct argp_option list[] = {
     {"checkpoint", KEY_CHECKPOINT, "DIR|FILE", 0,
-        "the model: a checkpoint's directory, Hugging Face's GPT-2 (.safetensors) or llm.c's "
-        "(.bin); "
-        "required",
+        "the model: a checkpoint's directory, Hugging Face's GPT-2 or Llama (.safetensors, or its "
+        "folder) "
+        "or llm.c's (.bin); required",
         1},
     {"heads", KEY_HEADS, "N", 0, "of attention, where the file does not say", 1},
     {"dtype", KEY_DTYPE, "DTYPE", 0,
@@ -50,7 +50,7 @@ struct model_file model_file_default(const struct options *common)
     return (struct model_file){.common = common, .dtype = DTYPE_FLOAT32};
 }
 
-void model_file_finish(const struct model_file *file)
+void model_file_finish(struct model_file *file)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (file->path == NULL)
@@ -60,6 +60,7 @@ void model_file_finish(const struct model_file *file)
         options_refuse(file->common, "--ranks is %d, expected 1: this program is one process",
             file->common->ranks);
     blas_set_threads(file->threads > 0 ? file->threads : cores > 0 ? (int)cores : 1);
+    file->common = NULL;
 }
 
 /* ---- files ---- */

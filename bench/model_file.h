@@ -1,11 +1,5 @@
-/* model_file: a model that the user names by a path, in whichever of the formats it is, and the options
+/* model_file: a model that the user names by a path, in whichever of the formats of model_kind.h it is, and the options
  * that say how a program holds and computes it. An argp child, as options_common is.
- *
- *   a directory     a checkpoint of `ringzero train`, of any split, or of all in it the newest; or
- *                   Hugging Face's, with model.safetensors in it
- *   *.safetensors   Hugging Face's GPT-2
- *   *.bin           llm.c's
- *   another file    by what it begins with
  *
  *     case ARGP_KEY_INIT: state->child_inputs[1] = &program->file; return 0;
  *     …
@@ -21,16 +15,16 @@
 #include "model/weights.h"
 
 struct model_file {
-    const struct options *common;
-    const char *path;   /* --checkpoint */
-    int heads, threads; /* 0: as the file says; one a core */
-    enum dtype dtype;   /* that weights are held in */
+    const struct options *common; /* until model_file_finish() */
+    const char *path;             /* --checkpoint */
+    int heads, threads;           /* 0: as the file says; one a core */
+    enum dtype dtype;             /* that weights are held in */
 };
 
 extern const struct argp model_file_argp;
 struct model_file model_file_default(const struct options *common);
 /* After parsing: refuses a missing path, and more ranks than one; sets the threads of products. */
-void model_file_finish(const struct model_file *file);
+void model_file_finish(struct model_file *file);
 
 /* errors: those of weights_open(). */
 MUST_CHECK enum status model_file_open(struct weights **weights, const struct model_file *file);

@@ -14,7 +14,6 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define WIDTH      1600 /* of the picture */

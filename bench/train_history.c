@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bench/plot.h"
 
@@ -17,19 +18,22 @@ static enum status open_file(FILE **file, const char *option, const char *path)
     return FAIL(STATUS_SYSTEM, "%s %s cannot be written: %s", option, path, strerror(errno));
 }
 
-/* Whether it can be written; nothing is lost of what is there. */
+/* Whether it can be written; nothing is lost of what is there, and none is left where none was. */
 static enum status try_file(const char *option, const char *path)
 {
+    bool is_new = path != NULL && access(path, F_OK) != 0;
     FILE *file = path == NULL ? NULL : fopen(path, "ae");
     if (path != NULL && file == NULL)
         return FAIL(STATUS_SYSTEM, "%s %s cannot be written: %s", option, path, strerror(errno));
     if (file != NULL) fclose(file);
+    if (is_new) unlink(path);
     return STATUS_OK;
 }
 
 enum status history_open(struct train_history **out, const struct train_options *options)
 {
     *out = NULL;
+    TRY(try_file("--trace", options->trace));
     if (options->plot == NULL && options->report == NULL && options->main_log == NULL) return STATUS_OK;
     TRY(try_file("--plot", options->plot));
     TRY(try_file("--report", options->report));

@@ -3,8 +3,6 @@
 
 #include <float.h>
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "verbs/dtype.h"

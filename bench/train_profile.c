@@ -64,8 +64,8 @@ static int by_time(const void *a, const void *b)
 {
     const struct line *x = a, *y = b;
     int64_t x_ns = x->own != NULL ? x->own->ns : -1, y_ns = y->own != NULL ? y->own->ns : -1;
-    if (x_ns == y_ns) return x->slowest_ns < y->slowest_ns ? 1 : -1;
-    return x_ns < y_ns ? 1 : -1;
+    if (x_ns == y_ns) return (x->slowest_ns < y->slowest_ns) - (x->slowest_ns > y->slowest_ns);
+    return (x_ns < y_ns) - (x_ns > y_ns);
 }
 
 static void make_table(struct table *table, int which, const struct share *shares, int nranks)
@@ -187,8 +187,11 @@ enum status train_print_profile(
     struct share *shares = calloc((size_t)job->nranks, sizeof *shares);
     struct table *tables = calloc(2, sizeof *tables);
     enum status status = STATUS_OK;
-    if (shares == NULL || tables == NULL)
-        TRY_GOTO(FAIL(STATUS_SYSTEM, "no memory for the profiles of %d ranks", job->nranks));
+    if (shares == NULL || tables == NULL) {
+        status = FAIL(STATUS_SYSTEM, "no memory for the profiles of %d ranks", job->nranks);
+        bootstrap_abort(status_text(), job->bootstrap); /* the others would wait for this rank's */
+        goto fail;
+    }
     take_share(&shares[job->rank], profile);
     TRY_GOTO(bootstrap_all_gather(shares, sizeof *shares, job->bootstrap));
     if (job->rank == 0) {

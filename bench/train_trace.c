@@ -131,6 +131,13 @@ static enum status add_ring(
 
 /* ---- everybody's, on rank 0 ---- */
 
+/* Where a rank alone cannot go on the others must not wait for it. */
+static enum status tell(enum status status, struct job *job)
+{
+    if (status != STATUS_OK) bootstrap_abort(status_text(), job->bootstrap);
+    return status;
+}
+
 struct share {
     uint64_t count, dropped;
     int64_t within_ns;
@@ -168,19 +175,27 @@ static bool is_wait(const struct timeline_span *span)
     return span->lane == LANE_COMPUTES && strncmp(span->name, "wait", 4) == 0;
 }
 
+static bool ends_after(const struct timeline_span *span, int64_t ns)
+{
+    return is_wait(span) && span->end_ns > ns;
+}
+
 /* Of the time of rank 0's ring, and of it what rank 0 was not waiting for. Spans of a lane come in the
  * order of their ends, and those looked at do not overlap. */
 static void find_overlap(int64_t *busy_ns, int64_t *beside_ns, const struct spans *own)
 {
+    size_t first = 0; /* waits before it are over */
     *busy_ns = *beside_ns = 0;
     for (size_t i = 0; i < own->count; i++) {
         const struct timeline_span *ring = &own->span[i];
         if (ring->lane != LANE_RING || ring->depth > 0) continue;
         *busy_ns += ring->end_ns - ring->begin_ns;
         *beside_ns += ring->end_ns - ring->begin_ns;
-        for (size_t k = 0; k < own->count; k++) {
+        while (first < own->count && !ends_after(&own->span[first], ring->begin_ns)) first++;
+        for (size_t k = first; k < own->count; k++) {
             const struct timeline_span *wait = &own->span[k];
             if (!is_wait(wait)) continue;
+            if (wait->begin_ns >= ring->end_ns) break;
             int64_t begin = wait->begin_ns > ring->begin_ns ? wait->begin_ns : ring->begin_ns;
             int64_t end = wait->end_ns < ring->end_ns ? wait->end_ns : ring->end_ns;
             if (begin < end) *beside_ns -= end - begin;
@@ -190,11 +205,10 @@ static void find_overlap(int64_t *busy_ns, int64_t *beside_ns, const struct span
 
 /* ---- the files ---- */
 
-static enum status write_files(struct timeline *timeline, char names[][TIMELINE_NAME_BYTES],
-    uint64_t dropped, const struct spans *own, const struct train_trace *told,
-    const struct train_tracer *tracer)
+static enum status write_files(struct timeline *timeline, uint64_t dropped, const struct spans *own,
+    const struct train_trace *told, const struct train_tracer *tracer)
 {
-    char remark[256];
+    char names[TIMELINE_LANES_MOST][TIMELINE_NAME_BYTES], remark[256];
     int64_t busy_ns, beside_ns;
     find_overlap(&busy_ns, &beside_ns, own);
     int used = snprintf(remark, sizeof remark,
@@ -229,14 +243,13 @@ static enum status gather_and_write(struct spans *own, uint64_t dropped,
 {
     _Static_assert(
         LANE_COMMS + TRAIN_COMMS_MOST * LANE_CHANNELS <= TIMELINE_LANES_MOST, "a lane each");
-    char names[TIMELINE_LANES_MOST][TIMELINE_NAME_BYTES];
     struct spans all = {0};
     int64_t offset_ns, within_ns;
     size_t most = 0;
     struct share *shares = calloc((size_t)job->nranks, sizeof *shares);
     enum status status = STATUS_OK;
     if (shares == NULL)
-        TRY_GOTO(FAIL(STATUS_SYSTEM, "--trace: no memory for %d ranks", job->nranks));
+        TRY_GOTO(tell(FAIL(STATUS_SYSTEM, "--trace: no memory for %d ranks", job->nranks), job));
     TRY_GOTO(trace_clock_offset(&offset_ns, &within_ns, job->bootstrap));
     for (size_t i = 0; i < own->count; i++) {
         own->span[i].begin_ns += offset_ns;
@@ -251,10 +264,10 @@ static enum status gather_and_write(struct spans *own, uint64_t dropped,
         if (shares[r].within_ns > timeline.within_ns) timeline.within_ns = shares[r].within_ns;
         if (shares[r].count > most) most = shares[r].count;
     }
-    TRY_GOTO(gather_spans(&all, own, most, job));
+    TRY_GOTO(tell(gather_spans(&all, own, most, job), job));
     timeline.spans = all.span;
     timeline.count = all.count;
-    if (job->rank == 0) TRY_GOTO(write_files(&timeline, names, dropped, own, told, tracer));
+    if (job->rank == 0) TRY_GOTO(write_files(&timeline, dropped, own, told, tracer));
 fail:
     free(shares);
     free(all.span);
@@ -275,11 +288,12 @@ enum status train_tracer_told(
         ring_comm_trace(told->comm[i], tracer->rings[i]);
     }
     if (!told->over) return STATUS_OK;
-    TRY_GOTO(add_profile(&own, &dropped, LANE_COMPUTES, told->compute));
-    TRY_GOTO(add_profile(&own, &dropped, LANE_RING, told->ring));
+    TRY_GOTO(tell(add_profile(&own, &dropped, LANE_COMPUTES, told->compute), job));
+    TRY_GOTO(tell(add_profile(&own, &dropped, LANE_RING, told->ring), job));
     for (int i = 0; i < told->comm_count; i++) {
         if (told->comm[i] != NULL) ring_comm_trace(told->comm[i], NULL);
-        if (tracer->rings[i] != NULL) TRY_GOTO(add_ring(&own, &dropped, i, tracer->rings[i]));
+        if (tracer->rings[i] != NULL)
+            TRY_GOTO(tell(add_ring(&own, &dropped, i, tracer->rings[i]), job));
     }
     TRY_GOTO(gather_and_write(&own, dropped, told, tracer, job));
     tracer->written = true;

@@ -283,14 +283,6 @@ static enum status check_run(
     return STATUS_OK;
 }
 
-static enum status check_table(struct device *device)
-{
-    if (model_ops_of(device) != NULL) return STATUS_OK;
-    return FAIL(STATUS_SYSTEM,
-        "the module of device %s has no operations of the model: build it whole, or take the host",
-        device_name(device));
-}
-
 /* Where a stream writes the loss, without holding anybody up. */
 static enum status open_loss(struct model *model)
 {
@@ -331,7 +323,7 @@ enum status model_open(struct model **model, const struct params *params,
     made->device = device;
     made->loss = &made->own_loss;
     enum status status;
-    TRY_GOTO(check_table(device));
+    TRY_GOTO(model_ops_check(device));
     made->context = context_of(run, device);
     assert(made->context.ops->queued == (run->stream != NULL));
     if (run->profile != NULL) {

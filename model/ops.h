@@ -267,6 +267,8 @@ extern const struct model_ops model_ops_host;
 
 /* The table of a device; device NULL: the host's. NULL: its module was built without one. */
 const struct model_ops *model_ops_of(const struct device *device);
+/* errors: SYSTEM where there is none. */
+MUST_CHECK enum status model_ops_check(const struct device *device);
 
 /* Memory of the context's device. */
 struct span ops_span(const void *ptr, size_t bytes, const struct ops_context *context);
