@@ -47,16 +47,35 @@ static cJSON *parse_beside(const char *path)
     return cJSON_ParseWithLength(text, bytes);
 }
 
-/* A whole number above 0; 0: nobody tells, or something else. */
-static int number_of(const char *name, const struct known *known)
+static const cJSON *find_item(const char *name, const struct known *known)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(known->root, name);
+    if (item != NULL) return item;
+    return cJSON_GetObjectItemCaseSensitive( /* where transformers 5 keeps what is of rotary positions */
+        cJSON_GetObjectItemCaseSensitive(known->root, "rope_parameters"), name);
+}
+
+/* A whole number above 0, of the metadata, else of config.json; 0: neither has it. */
+static enum status read_number(int *number, const char *name, const struct known *known)
 {
     const char *told = safetensors_metadata(name, known->file);
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(known->root, name);
-    if (item == NULL) /* where transformers 5 keeps what belongs to rotary positions */
-        item = cJSON_GetObjectItemCaseSensitive(
-            cJSON_GetObjectItemCaseSensitive(known->root, "rope_parameters"), name);
-    double value = told != NULL ? atof(told) : cJSON_IsNumber(item) ? item->valuedouble : 0.0;
-    return value >= 1.0 && value <= INT_MAX && value == floor(value) ? (int)value : 0;
+    const cJSON *item = told == NULL ? find_item(name, known) : NULL;
+    const char *from = told != NULL ? "metadata of" : ABOUT_NAME " beside";
+    char found[48] = "no number", *end = NULL;
+    double value = 0.0;
+    *number = 0;
+    if (told == NULL && item == NULL) return STATUS_OK;
+    if (told != NULL) value = strtod(told, &end);
+    else if (cJSON_IsNumber(item)) value = item->valuedouble;
+    bool is_number = told != NULL ? end != told && *end == '\0' : cJSON_IsNumber(item);
+    if (is_number && value >= 1.0 && value <= INT_MAX && value == floor(value)) {
+        *number = (int)value;
+        return STATUS_OK;
+    }
+    if (is_number) snprintf(found, sizeof found, "%.12g", value);
+    else if (told != NULL) snprintf(found, sizeof found, "\"%.40s\"", told);
+    return FAIL(STATUS_DATA, "%s %s: %s is %s, expected a whole number from 1 to %d", from, known->path,
+        name, found, INT_MAX);
 }
 
 /* Of fields that change what is computed: the value that our models have, or none. */
@@ -81,7 +100,7 @@ static enum status read_gpt2(struct model_config *config, const struct known *kn
 {
     TRY(check_word(known->root, "activation_function", "gelu_new", known->path));
     TRY(check_epsilon("layer_norm_epsilon", known));
-    if (config->heads == 0) config->heads = number_of("n_head", known);
+    if (config->heads == 0) TRY(read_number(&config->heads, "n_head", known));
     if (config->heads == 0) config->heads = config->channels / HEAD_COLS;
     if (config->heads == 0) config->heads = 1;
     return STATUS_OK;
@@ -97,9 +116,9 @@ static enum status read_llama(struct model_config *config, const struct known *k
     TRY(check_word(scaling, "type", "default", known->path));
     TRY(check_word(rope, "rope_type", "default", known->path));
     TRY(check_epsilon("rms_norm_eps", known));
-    if (config->heads == 0) config->heads = number_of("num_attention_heads", known);
-    config->max_t = number_of("max_position_embeddings", known);
-    config->rotary_base = number_of("rope_theta", known);
+    if (config->heads == 0) TRY(read_number(&config->heads, "num_attention_heads", known));
+    TRY(read_number(&config->max_t, "max_position_embeddings", known));
+    TRY(read_number(&config->rotary_base, "rope_theta", known));
     if (config->heads > 0 && config->max_t > 0) return STATUS_OK;
     return FAIL(STATUS_DATA,
         "%s: neither its metadata nor a " ABOUT_NAME " beside it tells %s, which its tensors do not: put the "

@@ -8,8 +8,8 @@
 #include "model/safetensors.h"
 
 /* Architecture and channels are set. Sets heads, unless they are given (of GPT-2 else C / 64), and of Llama
- * max_t and rotary_base. errors: DATA naming field, found and expected, where a field is missing or the
- * model computes what ours do not. */
+ * max_t and rotary_base. errors: DATA naming field, found and expected, where a field is missing or no
+ * number that it can be, or the model computes what ours do not. */
 MUST_CHECK enum status weights_about_read(
     struct model_config *config, const char *path, const struct safetensors *file);
 

@@ -269,6 +269,8 @@ static void check_faults(void)
 #define KEYS  TENSOR("model.layers.0.self_attn.k_proj.weight", "[2,4]", "[0,32]")
 #define BIAS  TENSOR("model.layers.0.self_attn.q_proj.bias", "[4]", "[0,16]")
 
+#define GPT2  TENSOR("wte.weight", "[2,2]", "[0,16]") "," TENSOR("wpe.weight", "[2,2]", "[0,16]")
+
 static void about_text(const char *about, const char *words)
 {
     put("config.json", about, strlen(about));
@@ -282,13 +284,22 @@ static void check_llama_faults(void)
     safetensors_text("{" EMBED "," GATE "," KEYS "}", 96, "nor a config.json beside it tells num_attention_heads");
     about_text("{\"num_attention_heads\":2}", "tells max_position_embeddings");
     about_text("{\"num_attention_heads\":3,\"max_position_embeddings\":8}", "3 heads have 4 columns, and k_proj 2");
+    about_text("{\"num_attention_heads\":2,\"max_position_embeddings\":8.5}", "max_position_embeddings is 8.5, expected a whole number from 1 to 2147483647");
+    about_text("{\"num_attention_heads\":2,\"max_position_embeddings\":8,\"rope_theta\":2147483648}", "rope_theta is 2147483648, expected a whole");
+    about_text("{\"num_attention_heads\":2,\"max_position_embeddings\":8,\"rope_parameters\":{\"rope_theta\":0}}", "rope_theta is 0, expected a whole");
+    about_text("{\"num_attention_heads\":null}", "config.json beside ");
+    CHECK_TEXT("num_attention_heads is no number, expected a whole");
     about_text("{\"model_type\":\"qwen2\"}", "model_type is \"qwen2\", expected \"llama\"");
     about_text("{\"hidden_act\":\"gelu\"}", "hidden_act is \"gelu\", expected \"silu\"");
     about_text("{\"rms_norm_eps\":1e-6}", "rms_norm_eps is 1e-06, expected 1e-05");
     about_text("{\"rope_scaling\":{\"rope_type\":\"llama3\"}}", "rope_type is \"llama3\", expected \"default\"");
     about_text("{\"rope_parameters\":{\"rope_type\":\"yarn\"}}", "rope_type is \"yarn\", expected \"default\"");
     put("config.json", "{\"activation_function\":\"relu\"}", 30);
-    safetensors_text("{" TENSOR("wte.weight", "[2,2]", "[0,16]") "," TENSOR("wpe.weight", "[2,2]", "[0,16]") "}", 16, "activation_function is \"relu\"");
+    safetensors_text("{" GPT2 "}", 16, "activation_function is \"relu\"");
+    put("config.json", "{\"n_head\":-1}", 13);
+    safetensors_text("{\"__metadata__\":{\"n_head\":\"2x\"}," GPT2 "}", 16, "metadata of ");
+    CHECK_TEXT("n_head is \"2x\", expected a whole number from 1 to");
+    safetensors_text("{" GPT2 "}", 16, "n_head is -1, expected a whole");
     CHECK(unlink(in_folder("config.json")) == 0);
 }
 
