@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "model/mapped_file.h"
+
 #define FILE_NAME      "model.safetensors" /* in a folder that transformers loads, beside … */
 #define ABOUT_NAME     "config.json"
 #define HEAD_COLS      64 /* of GPT-2's published sizes */
@@ -36,15 +38,24 @@ struct known {
     cJSON *root; /* config.json; NULL: there is none */
 };
 
-static cJSON *parse_beside(const char *path)
+/* *root: NULL where there is no such file. */
+static enum status parse_beside(cJSON **root, const char *path)
 {
-    char beside[PATH_MAX], text[16384];
+    char beside[PATH_MAX];
+    struct mapped_file file;
+    *root = NULL;
     path_beside(beside, path);
-    FILE *file = fopen(beside, "re");
-    if (file == NULL) return NULL;
-    size_t bytes = fread(text, 1, sizeof text, file);
-    fclose(file);
-    return cJSON_ParseWithLength(text, bytes);
+    if (access(beside, F_OK) != 0 && errno == ENOENT) return STATUS_OK;
+    TRY(mapped_file_open(&file, beside, "JSON about a model"));
+    *root = cJSON_ParseWithLength((const char *)file.data, file.bytes);
+    size_t bytes = file.bytes;
+    mapped_file_close(&file);
+    if (cJSON_IsObject(*root)) return STATUS_OK;
+    const char *found = *root == NULL ? "are no JSON" : "are no JSON object";
+    cJSON_Delete(*root);
+    *root = NULL;
+    return FAIL(STATUS_DATA, "%s: its %zu bytes %s, expected an object about the model: put the model's "
+        "own there, or move it away", beside, bytes, found);
 }
 
 static const cJSON *find_item(const char *name, const struct known *known)
@@ -129,7 +140,8 @@ static enum status read_llama(struct model_config *config, const struct known *k
 enum status weights_about_read(
     struct model_config *config, const char *path, const struct safetensors *file)
 {
-    struct known known = {path, file, parse_beside(path)};
+    struct known known = {path, file, NULL};
+    TRY(parse_beside(&known.root, path));
     enum status status = config->architecture == ARCHITECTURE_LLAMA ? read_llama(config, &known)
                                                                     : read_gpt2(config, &known);
     cJSON_Delete(known.root);

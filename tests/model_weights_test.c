@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "model/model.h"
@@ -263,13 +264,31 @@ static void check_faults(void)
     CHECK(access(in_folder("unfinished.bin.part"), F_OK) != 0);
 }
 
+#define GPT2 TENSOR("wte.weight", "[2,2]", "[0,16]") "," TENSOR("wpe.weight", "[2,2]", "[0,16]")
+
+/* What lies beside a file and cannot be read is not as if nothing lay there. */
+static void check_beside(void)
+{
+    char text[20001];
+    put("config.json", "", 0);
+    safetensors_text("{" GPT2 "}", 16, "config.json: its 0 bytes are no JSON, expected an object about");
+    put("config.json", "{\"n_head\":2", 11);
+    safetensors_text("{" GPT2 "}", 16, "config.json: its 11 bytes are no JSON, expected an object about");
+    put("config.json", "[{}]", 4);
+    safetensors_text("{" GPT2 "}", 16, "config.json: its 4 bytes are no JSON object");
+    snprintf(text, sizeof text, "{%*s\"n_head\":0.5}", (int)sizeof text - 20, "");
+    put("config.json", text, strlen(text));
+    safetensors_text("{" GPT2 "}", 16, "n_head is 0.5");
+    CHECK(unlink(in_folder("config.json")) == 0 && mkdir(in_folder("config.json"), 0777) == 0);
+    safetensors_text("{" GPT2 "}", 16, "config.json: found a directory, expected a regular file of JSON");
+    CHECK(rmdir(in_folder("config.json")) == 0);
+}
+
 /* A file of Llama's that has enough to be asked for what it is, and what config.json beside it says. */
 #define EMBED TENSOR("model.embed_tokens.weight", "[2,4]", "[0,32]")
 #define GATE  TENSOR("model.layers.0.mlp.gate_proj.weight", "[6,4]", "[0,96]")
 #define KEYS  TENSOR("model.layers.0.self_attn.k_proj.weight", "[2,4]", "[0,32]")
 #define BIAS  TENSOR("model.layers.0.self_attn.q_proj.bias", "[4]", "[0,16]")
-
-#define GPT2  TENSOR("wte.weight", "[2,2]", "[0,16]") "," TENSOR("wpe.weight", "[2,2]", "[0,16]")
 
 static void about_text(const char *about, const char *words)
 {
@@ -323,6 +342,7 @@ int main(void)
     check_there_and_back("bllama.safetensors", &weights_safetensors, DTYPE_BFLOAT16, &other);
     check_places(&host);
     check_faults();
+    check_beside();
     check_llama_faults();
     model_host_free(&host);
     model_host_free(&other);
