@@ -1,7 +1,7 @@
 /* weights_safetensors: GPT-2 and Llama as Hugging Face names and lays out their tensors (weights_names.h).
  *
  * Others in the file, such as the masks h.N.attn.bias, are left alone; those that say that the model is
- * another one are refused: a head of its own, biases of Llama's attention.
+ * another one are refused: a head of its own, biases of Llama's attention or of its MLP.
  */
 #include "model/safetensors.h"
 
@@ -91,6 +91,18 @@ static enum status find_gpt2(struct weights *weights, const struct hugging *hugg
     return weights_about_read(config, weights->path, hugging->from);
 }
 
+/* Llama's attention_bias and mlp_bias, which give the first block these. */
+static enum status check_biases(const struct weights *weights, const struct hugging *hugging)
+{
+    static const char *const names[] = {
+        "layers.0.self_attn.q_proj.bias", "layers.0.mlp.gate_proj.bias"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (find(names[i], hugging) != NULL)
+            return FAIL(STATUS_DATA, "%s: has a tensor \"%s\", expected a Llama without biases",
+                weights->path, names[i]);
+    return STATUS_OK;
+}
+
 /* 0 stands for what it stands for in a model_config, so that a model has one description. */
 static enum status find_llama(struct weights *weights, const struct hugging *hugging)
 {
@@ -99,9 +111,7 @@ static enum status find_llama(struct weights *weights, const struct hugging *hug
     TRY(find_matrix(wte, "embed_tokens.weight", hugging, weights));
     TRY(find_matrix(gate, "layers.0.mlp.gate_proj.weight", hugging, weights));
     TRY(find_matrix(keys, "layers.0.self_attn.k_proj.weight", hugging, weights));
-    if (find("layers.0.self_attn.q_proj.bias", hugging) != NULL)
-        return FAIL(STATUS_DATA, "%s: has a tensor \"layers.0.self_attn.q_proj.bias\", expected a Llama "
-            "without biases", weights->path);
+    TRY(check_biases(weights, hugging));
     config->architecture = ARCHITECTURE_LLAMA;
     config->vocab = (int)wte[0];
     config->channels = (int)wte[1];

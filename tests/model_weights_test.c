@@ -289,6 +289,7 @@ static void check_beside(void)
 #define GATE  TENSOR("model.layers.0.mlp.gate_proj.weight", "[6,4]", "[0,96]")
 #define KEYS  TENSOR("model.layers.0.self_attn.k_proj.weight", "[2,4]", "[0,32]")
 #define BIAS  TENSOR("model.layers.0.self_attn.q_proj.bias", "[4]", "[0,16]")
+#define MLP_BIAS TENSOR("model.layers.0.mlp.gate_proj.bias", "[6]", "[0,24]")
 
 static void about_text(const char *about, const char *words)
 {
@@ -299,7 +300,8 @@ static void about_text(const char *about, const char *words)
 static void check_llama_faults(void)
 {
     safetensors_text("{" EMBED "}", 32, "has no tensor \"layers.0.mlp.gate_proj.weight\"");
-    safetensors_text("{" EMBED "," GATE "," KEYS "," BIAS "}", 96, "expected a Llama without biases");
+    safetensors_text("{" EMBED "," GATE "," KEYS "," BIAS "}", 96, "\"layers.0.self_attn.q_proj.bias\", expected a Llama without biases");
+    safetensors_text("{" EMBED "," GATE "," KEYS "," MLP_BIAS "}", 96, "\"layers.0.mlp.gate_proj.bias\", expected a Llama without biases");
     safetensors_text("{" EMBED "," GATE "," KEYS "}", 96, "nor a config.json beside it tells num_attention_heads");
     about_text("{\"num_attention_heads\":2}", "tells max_position_embeddings");
     about_text("{\"num_attention_heads\":3,\"max_position_embeddings\":8}", "3 heads have 4 columns, and k_proj 2");
