@@ -95,7 +95,10 @@ enum status weights_name_part(FILE *file, const struct weights *weights)
     char part[PATH_MAX];
     part_of(part, weights);
     bool written = fflush(file) == 0 && fsync(fileno(file)) == 0;
-    if (fclose(file) != 0 || !written) return fail_write(weights);
+    int error = errno;
+    bool closed = fclose(file) == 0;
+    if (!written) errno = error;
+    if (!written || !closed) return fail_write(weights);
     if (rename(part, weights->path) == 0) return STATUS_OK;
     return FAIL(STATUS_SYSTEM, "%s: cannot be renamed to %s: %s", part, weights->path, strerror(errno));
 }

@@ -228,8 +228,14 @@ enum status weights_about_write(const char *path, const struct model_config *con
     char *text = cJSON_Print(root);
     cJSON_Delete(root);
     bool written = text != NULL && fprintf(file, "%s\n", text) > 0;
+    int error = errno;
     cJSON_free(text);
-    if (fclose(file) == 0 && written) return STATUS_OK;
+    if (fclose(file) != 0 && written) {
+        error = errno;
+        written = false;
+    }
+    if (written) return STATUS_OK;
     unlink(beside);
-    return FAIL(STATUS_SYSTEM, "%s: cannot be written: make room", beside);
+    return FAIL(STATUS_SYSTEM, "%s: cannot be written: %s: make room (or raise ulimit -f)", beside,
+        strerror(error));
 }

@@ -320,10 +320,10 @@ static enum status safetensors_file_write(
 static enum status safetensors_file_finish(struct weights *weights)
 {
     struct hugging *hugging = weights->state;
-    TRY(weights_about_write(weights->path, &weights->config));
     FILE *file = hugging->file;
     hugging->file = NULL;
-    return weights_name_part(file, weights);
+    TRY(weights_name_part(file, weights));
+    return weights_about_write(weights->path, &weights->config); /* of weights that are there */
 }
 
 static void safetensors_file_close(struct weights *weights)

@@ -4,14 +4,17 @@
  */
 #include <limits.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "model/model.h"
 #include "model/safetensors.h"
 #include "model/weights.h"
+#include "model/weights_about.h"
 #include "tests/harness/harness.h"
 #include "tests/harness/model_host.h"
 
@@ -284,6 +287,45 @@ static void check_beside(void)
     CHECK(rmdir(in_folder("config.json")) == 0);
 }
 
+/* All of it written, up to finishing; which is tried with no room for files if `full`. */
+static enum status finish_at(const char *name, const struct model_host *host, bool full)
+{
+    struct weights *weights;
+    struct rlimit before, none;
+    if (!CHECK_OK(weights_create(&weights, in_folder(name), &weights_safetensors, &host->params.config, DTYPE_FLOAT32))) return STATUS_OK;
+    for (int i = 0; i < host->params.param_count; i++)
+        CHECK_OK(weights_write(at_param(host, &host->params.param[i]), &host->params.param[i], weights));
+    if (getrlimit(RLIMIT_FSIZE, &before) != 0) abort();
+    none = (struct rlimit){.rlim_cur = full ? 0 : before.rlim_cur, .rlim_max = before.rlim_max};
+    if (setrlimit(RLIMIT_FSIZE, &none) != 0) abort();
+    enum status status = weights_finish(weights);
+    if (full) {
+        CHECK_TEXT("model.safetensors.part: cannot be written: File too large");
+        CHECK_STATUS(weights_about_write(in_folder(name), &host->params.config), STATUS_SYSTEM);
+        CHECK_TEXT("config.json: cannot be written: File too large");
+    }
+    if (setrlimit(RLIMIT_FSIZE, &before) != 0) abort();
+    weights_close(weights);
+    return status;
+}
+
+/* A config.json is not left without the weights that it is about. */
+static void check_finish_faults(const struct model_host *host)
+{
+    CHECK(mkdir(in_folder("taken"), 0777) == 0 && mkdir(in_folder("taken/model.safetensors"), 0777) == 0);
+    CHECK_STATUS(finish_at("taken/model.safetensors", host, false), STATUS_SYSTEM);
+    CHECK_TEXT("cannot be renamed to");
+    CHECK(access(in_folder("taken/config.json"), F_OK) != 0);
+    CHECK(rmdir(in_folder("taken/model.safetensors")) == 0);
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK_STATUS(finish_at("taken/model.safetensors", host, true), STATUS_SYSTEM);
+    signal(SIGXFSZ, SIG_DFL);
+    CHECK(rmdir(in_folder("taken")) == 0); /* nothing was left */
+    CHECK(mkdir(in_folder("taken"), 0777) == 0);
+    CHECK_OK(finish_at("taken/model.safetensors", host, false));
+    CHECK(access(in_folder("taken/config.json"), F_OK) == 0);
+}
+
 /* A file of Llama's that has enough to be asked for what it is, and what config.json beside it says. */
 #define EMBED TENSOR("model.embed_tokens.weight", "[2,4]", "[0,32]")
 #define GATE  TENSOR("model.layers.0.mlp.gate_proj.weight", "[6,4]", "[0,96]")
@@ -344,6 +386,7 @@ int main(void)
     check_there_and_back("bllama.safetensors", &weights_safetensors, DTYPE_BFLOAT16, &other);
     check_places(&host);
     check_faults();
+    check_finish_faults(&host);
     check_beside();
     check_llama_faults();
     model_host_free(&host);
