@@ -33,24 +33,45 @@ static enum status read_text(char **text, const char *path)
     return FAIL(STATUS_DATA, "%s: %ld bytes cannot be read, expected a JSON object", path, bytes);
 }
 
-/* A whole number in [0, most] of an object (name) or an array (name NULL, index). */
-static enum status read_number(uint64_t *value, const cJSON *parent, const char *name, int index,
+/* A whole number in [least, most]. field: what it is called in messages. */
+static enum status take_number(uint64_t *value, const cJSON *item, const char *field, double least,
     double most, const char *path)
 {
-    const cJSON *item = name != NULL ? cJSON_GetObjectItemCaseSensitive(parent, name)
-                                     : cJSON_GetArrayItem(parent, index);
-    char field[64];
     *value = 0;
-    if (name != NULL) snprintf(field, sizeof field, "%s", name);
-    else snprintf(field, sizeof field, "number %d of a range", index);
     if (!cJSON_IsNumber(item))
-        return FAIL(STATUS_DATA, "%s: %s is missing or no number", path, field);
+        return FAIL(STATUS_DATA,
+            "%s: %s is missing or no number, expected one from %.17g to %.17g: it is damaged", path, field,
+            least, most);
     double number = item->valuedouble;
-    if (!(number >= 0.0 && number <= most) || number != (double)(uint64_t)number)
-        return FAIL(STATUS_DATA, "%s: %s is %.17g, expected a whole number from 0 to %.17g", path,
-            field, number, most);
+    if (!(number >= least && number <= most) || number != (double)(uint64_t)number)
+        return FAIL(STATUS_DATA,
+            "%s: %s is %.17g, expected a whole number from %.17g to %.17g: it is damaged", path, field,
+            number, least, most);
     *value = (uint64_t)number;
     return STATUS_OK;
+}
+
+/* One from 0 on, of an object. */
+static enum status read_number(
+    uint64_t *value, const cJSON *object, const char *name, double most, const char *path)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    return take_number(value, item, name, 0.0, most, path);
+}
+
+/* A list of numbers, and what it is called: "shards[3].part". */
+struct list {
+    const cJSON *items;
+    char name[64];
+};
+
+static enum status read_entry(uint64_t *value, const struct list *list, int index, double least,
+    double most, const char *path)
+{
+    char field[sizeof list->name + 16];
+    snprintf(field, sizeof field, "%s[%d]", list->name, index);
+    return take_number(
+        value, cJSON_GetArrayItem(list->items, index), field, least, most, path);
 }
 
 /* Equal, but for what a number loses as decimal text. */
@@ -112,7 +133,7 @@ static enum status read_field(int *field, const cJSON *model, const char *name, 
 {
     uint64_t value = 0;
     if (cJSON_GetObjectItemCaseSensitive(model, name) != NULL)
-        TRY(read_number(&value, model, name, 0, INT_MAX, path));
+        TRY(read_number(&value, model, name, INT_MAX, path));
     *field = (int)value;
     return STATUS_OK;
 }
@@ -185,58 +206,68 @@ static enum status read_scale(struct manifest *manifest, const cJSON *root, cons
             "%s: loss_scale.value is %g, expected a number above 0, at most %g", path,
             cJSON_IsNumber(value) ? value->valuedouble : NAN, LOSS_SCALE_MOST);
     manifest->scale = value->valuedouble;
-    return read_number(&manifest->scale_good_steps, object, "good_steps", 0, NUMBER_MOST, path);
+    return read_number(&manifest->scale_good_steps, object, "good_steps", NUMBER_MOST, path);
 }
 
 /* Of the whole model where it is missing. */
-static enum status read_part(struct params_part *part, const cJSON *shard, const char *path)
+static enum status read_part(
+    struct params_part *part, const cJSON *shard, int index, const char *path)
 {
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(shard, "part");
+    struct list list = {cJSON_GetObjectItemCaseSensitive(shard, "part"), ""};
     uint64_t number[4] = {0, 1, 0, 1};
-    for (int i = 2; i >= 0 && list != NULL; i -= 2) { /* counts first: ranks are below them */
-        TRY(read_number(&number[i + 1], list, NULL, i + 1, PART_MOST, path));
-        if (number[i + 1] == 0)
-            return FAIL(STATUS_DATA, "%s: a part of 0 parts, expected at least 1", path);
-        TRY(read_number(&number[i], list, NULL, i, (double)number[i + 1] - 1, path));
+    snprintf(list.name, sizeof list.name, "shards[%d].part", index);
+    for (int i = 2; i >= 0 && list.items != NULL; i -= 2) { /* counts first: ranks are below them */
+        TRY(read_entry(&number[i + 1], &list, i + 1, 1.0, PART_MOST, path));
+        TRY(read_entry(&number[i], &list, i, 0.0, (double)number[i + 1] - 1, path));
     }
     *part = (struct params_part){(int)number[0], (int)number[1], (int)number[2], (int)number[3]};
     return STATUS_OK;
 }
 
-static enum status read_ranges(
-    struct manifest_shard *shard, const cJSON *list, const char *path, const struct params *params)
+static enum status read_range(struct manifest_range *range, const struct list *list,
+    uint64_t shard_bytes, const char *path, const struct params *params)
 {
-    shard->range = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *shard->range);
+    uint64_t unit, begin, count, offset;
+    TRY(read_entry(&unit, list, 0, 0.0, params->unit_count - 1, path));
+    double elements = (double)params->unit_elements[unit];
+    TRY(read_entry(&begin, list, 1, 0.0, elements, path));
+    TRY(read_entry(&count, list, 2, 0.0, elements - (double)begin, path));
+    double range_bytes = (double)(count * sizeof(float) * STAGE_STATE_COUNT);
+    TRY(read_entry(&offset, list, 3, 0.0, (double)shard_bytes - range_bytes, path));
+    *range = (struct manifest_range){(int)unit, begin, count, offset};
+    return STATUS_OK;
+}
+
+static enum status read_ranges(struct manifest_shard *shard, const cJSON *ranges, int index,
+    const char *path, const struct params *params)
+{
+    shard->range = calloc((size_t)cJSON_GetArraySize(ranges) + 1, sizeof *shard->range);
     if (shard->range == NULL)
         return FAIL(STATUS_SYSTEM, "%s: no memory for the ranges of %s", path, shard->name);
     const cJSON *item;
-    cJSON_ArrayForEach(item, list)
+    cJSON_ArrayForEach(item, ranges)
     {
-        uint64_t unit, begin, count, offset;
-        TRY(read_number(&unit, item, NULL, 0, params->unit_count - 1, path));
-        double elements = (double)params->unit_elements[unit];
-        TRY(read_number(&begin, item, NULL, 1, elements, path));
-        TRY(read_number(&count, item, NULL, 2, elements - (double)begin, path));
-        double range_bytes = (double)(count * sizeof(float) * STAGE_STATE_COUNT);
-        TRY(read_number(&offset, item, NULL, 3, (double)shard->bytes - range_bytes, path));
-        shard->range[shard->range_count++] =
-            (struct manifest_range){(int)unit, begin, count, offset};
+        struct list list = {item, ""};
+        int r = shard->range_count;
+        snprintf(list.name, sizeof list.name, "shards[%d].ranges[%d]", index, r);
+        TRY(read_range(&shard->range[r], &list, shard->bytes, path, params));
+        shard->range_count++;
     }
     return STATUS_OK;
 }
 
-static enum status read_shard(struct manifest_shard *shard, const cJSON *item, const char *path,
-    const struct model_config *model)
+static enum status read_shard(struct manifest_shard *shard, const cJSON *item, int index,
+    const char *path, const struct model_config *model)
 {
     uint64_t crc;
-    TRY(read_number(&shard->bytes, item, "bytes", 0, NUMBER_MOST, path));
-    TRY(read_number(&crc, item, "crc32", 0, UINT32_MAX, path));
+    TRY(read_number(&shard->bytes, item, "bytes", NUMBER_MOST, path));
+    TRY(read_number(&crc, item, "crc32", UINT32_MAX, path));
     shard->crc = (uint32_t)crc;
-    TRY(read_part(&shard->part, item, path));
+    TRY(read_part(&shard->part, item, index, path));
     struct params params;
     TRY(params_make_part(&params, model, &shard->part));
     const cJSON *ranges = cJSON_GetObjectItemCaseSensitive(item, "ranges");
-    enum status status = read_ranges(shard, ranges, path, &params);
+    enum status status = read_ranges(shard, ranges, index, path, &params);
     params_free(&params);
     return status;
 }
@@ -249,14 +280,15 @@ static enum status read_shards(struct manifest *manifest, const cJSON *root, con
         return FAIL(STATUS_SYSTEM, "%s: no memory for its list of shards", path);
     cJSON_ArrayForEach(item, list)
     {
-        struct manifest_shard *shard = &manifest->shard[manifest->shard_count++];
+        int index = manifest->shard_count++;
+        struct manifest_shard *shard = &manifest->shard[index];
         const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "file"));
         if (name == NULL || strlen(name) >= sizeof shard->name || strchr(name, '/') != NULL)
             return FAIL(STATUS_DATA,
-                "%s: shards[%d].file is %s, expected the name of a file beside it", path,
-                manifest->shard_count - 1, name != NULL ? name : "missing");
+                "%s: shards[%d].file is %s, expected the name of a file beside it", path, index,
+                name != NULL ? name : "missing");
         snprintf(shard->name, sizeof shard->name, "%s", name);
-        TRY(read_shard(shard, item, path, &manifest->model));
+        TRY(read_shard(shard, item, index, path, &manifest->model));
     }
     return STATUS_OK;
 }
@@ -269,7 +301,7 @@ static enum status read_root(
         return FAIL(STATUS_DATA, "%s: format is \"%.40s\", expected \"" MANIFEST_FORMAT "\"", path,
             format != NULL ? format : "");
     uint64_t version;
-    TRY(read_number(&version, root, "version", 0, NUMBER_MOST, path));
+    TRY(read_number(&version, root, "version", NUMBER_MOST, path));
     if (version != MANIFEST_VERSION)
         return FAIL(STATUS_DATA,
             "%s: version is %llu, expected %d: load it with the program that wrote it", path,
@@ -281,9 +313,9 @@ static enum status read_root(
         TRY(read_model(&manifest->model, root, path));
         TRY(check_extent(&manifest->model, root, path));
     }
-    TRY(read_number(&manifest->step, root, "step", 0, NUMBER_MOST, path));
-    TRY(read_number(&manifest->adam_t, root, "adam_t", 0, NUMBER_MOST, path));
-    TRY(read_number(&manifest->sequences, root, "sequences", 0, NUMBER_MOST, path));
+    TRY(read_number(&manifest->step, root, "step", NUMBER_MOST, path));
+    TRY(read_number(&manifest->adam_t, root, "adam_t", NUMBER_MOST, path));
+    TRY(read_number(&manifest->sequences, root, "sequences", NUMBER_MOST, path));
     TRY(read_scale(manifest, root, path));
     return read_shards(manifest, root, path);
 }

@@ -323,6 +323,10 @@ static void test_damage(void)
     refused_manifest(directory, "\"gpt2\"", "\"rnn\"", "model.architecture is \"rnn\", expected");
     refused_manifest(directory, "shard-00000", "../00000", "expected the name of a file");
     refused_manifest(directory, "\"shards\":", "\"others\":", "shards have 0 bytes");
+    refused_manifest(directory, "\"ranges\":", "\"part\":[0,0,0,1],\"ranges\":", "shards[0].part[1] is 0, expected a whole number from 1 to 65536: it is damaged");
+    refused_manifest(directory, "\"ranges\":", "\"part\":[0,1,3,3],\"ranges\":", "shards[0].part[2] is 3, expected a whole number from 0 to 2: it is damaged");
+    refused_manifest(directory, "\"ranges\":", "\"part\":[0,1,0],\"ranges\":", "shards[0].part[3] is missing or no number");
+    refused_manifest(directory, "[4,0,", "[4,-1,", "shards[0].ranges[4][1] is -1, expected a whole number from 0 to");
     test_missing_unit(directory);
     flip(path, 100);
     refused(directory, STATUS_DATA, "shard-00000-of-00001.bin: crc32 is");
