@@ -123,18 +123,16 @@ static enum status read_range(int fd, const struct manifest_range *range, const 
     return STATUS_OK;
 }
 
-static enum status read_ranges(int fd, const struct manifest_shard *shard, const char *path,
-    size_t *read_count, const struct stage *stage)
+/* file: what the ranges are counted in. */
+static enum status read_ranges(int fd, const struct manifest_shard *shard, const struct params *file,
+    const char *path, size_t *read_count, const struct stage *stage)
 {
-    struct params file; /* what the ranges are counted in */
-    TRY(params_make_part(&file, &stage->config.params->config, &shard->part));
     float *piece = malloc(READ_BYTES);
     enum status status =
         piece != NULL ? STATUS_OK : FAIL(STATUS_SYSTEM, "%s: no memory to read it", path);
     for (int i = 0; i < shard->range_count && status == STATUS_OK; i++)
-        status = read_range(fd, &shard->range[i], &file, path, piece, read_count, stage);
+        status = read_range(fd, &shard->range[i], file, path, piece, read_count, stage);
     free(piece);
-    params_free(&file);
     return status;
 }
 
@@ -145,7 +143,8 @@ static enum status read_shard(const struct checkpoint *checkpoint,
     TRY(path_join(path, checkpoint->directory, shard->name));
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return FAIL(STATUS_DATA, "%s: cannot be opened: %s", path, strerror(errno));
-    enum status status = read_ranges(fd, shard, path, read_count, stage);
+    const struct params *file = &checkpoint->manifest.part[shard->part];
+    enum status status = read_ranges(fd, shard, file, path, read_count, stage);
     close(fd);
     return status;
 }

@@ -187,6 +187,8 @@ enum status manifest_write(const char *directory, const uint64_t *bytes, const u
 void manifest_free(struct manifest *manifest)
 {
     for (int i = 0; i < manifest->shard_count; i++) free(manifest->shard[i].range);
+    for (int p = 0; p < manifest->part_count; p++) params_free(&manifest->part[p]);
     free(manifest->shard);
+    free(manifest->part);
     *manifest = (struct manifest){0};
 }

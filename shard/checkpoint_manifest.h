@@ -34,7 +34,7 @@ struct manifest_range {
 };
 
 struct manifest_shard {
-    struct params_part part;
+    int part; /* in manifest.part */
     char name[CHECKPOINT_NAME_BYTES];
     uint64_t bytes;
     uint32_t crc;
@@ -52,6 +52,8 @@ struct manifest {
     uint64_t scale_good_steps;
     int shard_count;
     struct manifest_shard *shard;
+    int part_count;
+    struct params *part; /* [part_count]: what ranges count in; files of several data ranks share one */
 };
 
 /* How many files there are; which rank of the job writes one; which one a rank writes: -1 where

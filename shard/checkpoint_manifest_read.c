@@ -1,7 +1,7 @@
 /* checkpoint_manifest_read: reading manifest.json: see checkpoint_manifest.h.
  *
  * Invariant: whatever the file says, what is taken from it lies within its units and files, and nothing is
- * allocated that is not of the order of the file itself.
+ * allocated that is not of the order of the file itself, but for one table for each part that has a file.
  */
 #include <errno.h>
 #include <limits.h>
@@ -256,27 +256,46 @@ static enum status read_ranges(struct manifest_shard *shard, const cJSON *ranges
     return STATUS_OK;
 }
 
-static enum status read_shard(struct manifest_shard *shard, const cJSON *item, int index,
-    const char *path, const struct model_config *model)
+static bool same_part(const struct params_part *a, const struct params_part *b)
 {
+    return a->tensor_rank == b->tensor_rank && a->tensor_count == b->tensor_count &&
+           a->stage == b->stage && a->stage_count == b->stage_count;
+}
+
+/* The table of a part: one that is there, or the next. */
+static enum status find_part(int *index, const struct params_part *part, struct manifest *manifest)
+{
+    int p = 0;
+    while (p < manifest->part_count && !same_part(&manifest->part[p].part, part)) p++;
+    *index = p;
+    if (p < manifest->part_count) return STATUS_OK;
+    TRY(params_make_part(&manifest->part[p], &manifest->model, part));
+    manifest->part_count++;
+    return STATUS_OK;
+}
+
+static enum status read_shard(
+    struct manifest *manifest, int index, const cJSON *item, const char *path)
+{
+    struct manifest_shard *shard = &manifest->shard[index];
+    struct params_part part;
     uint64_t crc;
     TRY(read_number(&shard->bytes, item, "bytes", NUMBER_MOST, path));
     TRY(read_number(&crc, item, "crc32", UINT32_MAX, path));
     shard->crc = (uint32_t)crc;
-    TRY(read_part(&shard->part, item, index, path));
-    struct params params;
-    TRY(params_make_part(&params, model, &shard->part));
+    TRY(read_part(&part, item, index, path));
+    TRY(find_part(&shard->part, &part, manifest));
     const cJSON *ranges = cJSON_GetObjectItemCaseSensitive(item, "ranges");
-    enum status status = read_ranges(shard, ranges, index, path, &params);
-    params_free(&params);
-    return status;
+    return read_ranges(shard, ranges, index, path, &manifest->part[shard->part]);
 }
 
 static enum status read_shards(struct manifest *manifest, const cJSON *root, const char *path)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, "shards"), *item;
-    manifest->shard = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *manifest->shard);
-    if (manifest->shard == NULL)
+    size_t most = (size_t)cJSON_GetArraySize(list) + 1;
+    manifest->shard = calloc(most, sizeof *manifest->shard);
+    manifest->part = calloc(most, sizeof *manifest->part);
+    if (manifest->shard == NULL || manifest->part == NULL)
         return FAIL(STATUS_SYSTEM, "%s: no memory for its list of shards", path);
     cJSON_ArrayForEach(item, list)
     {
@@ -288,7 +307,7 @@ static enum status read_shards(struct manifest *manifest, const cJSON *root, con
                 "%s: shards[%d].file is %s, expected the name of a file beside it", path, index,
                 name != NULL ? name : "missing");
         snprintf(shard->name, sizeof shard->name, "%s", name);
-        TRY(read_shard(shard, item, index, path, &manifest->model));
+        TRY(read_shard(manifest, index, item, path));
     }
     return STATUS_OK;
 }

@@ -26,9 +26,6 @@ struct checkpoint {
 
     /* read */
     struct manifest manifest;
-    int part_count;
-    struct params *part; /* [part_count]: each that a file is of */
-    int *part_of;        /* [shard_count]: an index into part */
 
     /* written */
     char temporary[CHECKPOINT_PATH_BYTES], file_path[CHECKPOINT_PATH_BYTES];
@@ -48,34 +45,6 @@ static enum status open_record(struct checkpoint **checkpoint, struct weights *w
 }
 
 /* ---- reading ---- */
-
-static bool same_part(const struct params_part *a, const struct params_part *b)
-{
-    return a->tensor_rank == b->tensor_rank && a->tensor_count == b->tensor_count &&
-           a->stage == b->stage && a->stage_count == b->stage_count;
-}
-
-/* A table for each part of the model, which files of several data ranks share. */
-static enum status make_parts(struct checkpoint *checkpoint)
-{
-    const struct manifest *manifest = &checkpoint->manifest;
-    size_t most = (size_t)manifest->shard_count + 1;
-    checkpoint->part = calloc(most, sizeof *checkpoint->part);
-    checkpoint->part_of = calloc(most, sizeof *checkpoint->part_of);
-    if (checkpoint->part == NULL || checkpoint->part_of == NULL)
-        return FAIL(STATUS_SYSTEM, "%s: no memory for the tables of %d files",
-            checkpoint->directory, manifest->shard_count);
-    for (int i = 0; i < manifest->shard_count; i++) {
-        const struct params_part *part = &manifest->shard[i].part;
-        int p = 0;
-        while (p < checkpoint->part_count && !same_part(&checkpoint->part[p].part, part)) p++;
-        checkpoint->part_of[i] = p;
-        if (p < checkpoint->part_count) continue;
-        TRY(params_make_part(&checkpoint->part[p], &manifest->model, part));
-        checkpoint->part_count++;
-    }
-    return STATUS_OK;
-}
 
 static enum status open_files(struct checkpoint *checkpoint)
 {
@@ -99,8 +68,7 @@ static enum status checkpoint_open(struct weights *weights)
     if (heads != 0 && heads != weights->config.heads)
         return FAIL(STATUS_INVALID, "%s/" MANIFEST_NAME ": model.heads is %d, %d were asked for",
             checkpoint->directory, weights->config.heads, heads);
-    TRY(params_make(&checkpoint->params, &weights->config));
-    return make_parts(checkpoint);
+    return params_make(&checkpoint->params, &weights->config);
 }
 
 /* Elements [begin, end) of a unit of the whole model. */
@@ -132,7 +100,7 @@ static enum status read_range(struct wanted *wanted, const struct manifest_range
 static enum status read_shard(struct wanted *wanted, int index, const struct checkpoint *checkpoint)
 {
     const struct manifest_shard *shard = &checkpoint->manifest.shard[index];
-    const struct params *part = &checkpoint->part[checkpoint->part_of[index]];
+    const struct params *part = &checkpoint->manifest.part[shard->part];
     char path[CHECKPOINT_PATH_BYTES];
     if (part->unit_elements[wanted->unit] == 0) return STATUS_OK;
     TRY(path_join(path, checkpoint->directory, shard->name));
@@ -304,9 +272,6 @@ static void checkpoint_close(struct weights *weights)
     if (checkpoint->temporary[0] != '\0' && !weights->whole)
         remove_directory(checkpoint->temporary);
     if (checkpoint->made && !weights->whole) rmdir(weights->path);
-    for (int p = 0; p < checkpoint->part_count; p++) params_free(&checkpoint->part[p]);
-    free(checkpoint->part);
-    free(checkpoint->part_of);
     manifest_free(&checkpoint->manifest);
     params_free(&checkpoint->params);
     free(checkpoint);

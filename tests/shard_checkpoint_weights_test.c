@@ -10,6 +10,7 @@
 #include "model/tokens.h"
 #include "model/tokens_write.h"
 #include "model/weights.h"
+#include "shard/checkpoint_manifest.h"
 #include "shard/checkpoint_weights.h"
 #include "tests/harness/model_host.h"
 #include "tests/shard_fixture.h"
@@ -126,11 +127,24 @@ static void test_splits(enum architecture architecture)
     model_host_free(&host);
 }
 
+/* One table for each part of the model, whose data ranks share it. */
+static void check_parts(const char *directory, int files, int parts)
+{
+    struct manifest manifest;
+    CHECK_OK(manifest_read(&manifest, directory, NULL));
+    CHECK(manifest.shard_count == files && manifest.part_count == parts);
+    for (int i = 0; i < manifest.shard_count; i++) {
+        const struct params_part *part = &manifest.part[manifest.shard[i].part].part;
+        CHECK(part->tensor_rank == i % 2 && part->stage == i / 4); /* as checkpoint_manifest.h orders them */
+    }
+    manifest_free(&manifest);
+}
+
 /* A run of 8 ranks that has learned something, read at once and resumed at one rank. */
 static void test_trained(void)
 {
     struct job_record record;
-    char eight[256], one[256];
+    char eight[256], one[256], step[300];
     fixture_file(eight, "eight");
     fixture_file(one, "one");
     struct train_config config = fixture_config(text_path);
@@ -140,6 +154,8 @@ static void test_trained(void)
     config.steps = config.stop_at = 3;
     config.checkpoint_dir = eight;
     run_good_job(&record, &config, 8, "shm");
+    snprintf(step, sizeof step, "%s/step-00000003", eight);
+    check_parts(step, 8, 4);
     config.tensor = config.pipeline = 1;
     config.lr = 0.0f;
     config.steps = config.stop_at = 4;

@@ -68,15 +68,12 @@ static struct state read_state(const char *directory, const struct train_config 
     for (int i = 0; i < manifest.shard_count; i++) {
         const struct manifest_shard *shard = &manifest.shard[i];
         char path[CHECKPOINT_PATH_BYTES];
-        struct params part;
         CHECK_OK(path_join(path, directory, shard->name));
-        CHECK_OK(params_make_part(&part, &config->model, &shard->part));
         FILE *file = fopen(path, "r");
         if (file == NULL) abort();
         for (int k = 0; k < shard->range_count; k++)
-            take_range(&state, file, &shard->range[k], &part);
+            take_range(&state, file, &shard->range[k], &manifest.part[shard->part]);
         fclose(file);
-        params_free(&part);
     }
     manifest_free(&manifest);
     return state;

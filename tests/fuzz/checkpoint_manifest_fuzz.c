@@ -64,6 +64,7 @@ static void check_ranges(const struct manifest *manifest, const struct params *p
     for (int s = 0; s < manifest->shard_count; s++) {
         const struct manifest_shard *shard = &manifest->shard[s];
         FUZZ_EXPECT(strchr(shard->name, '/') == NULL);
+        FUZZ_EXPECT(shard->part >= 0 && shard->part < manifest->part_count && manifest->part_count <= manifest->shard_count);
         for (int i = 0; i < shard->range_count; i++) {
             const struct manifest_range *range = &shard->range[i];
             FUZZ_EXPECT(range->unit >= 0 && range->unit < params->unit_count);
