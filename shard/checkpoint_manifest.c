@@ -120,7 +120,7 @@ static enum status describe_shard(cJSON *shards, uint64_t bytes, uint32_t crc, i
     enum status status;
     TRY_GOTO(params_make_part(&params, model, &part));
     TRY_GOTO(layout_make(&layout, &params, grid.shard_group));
-    ranges = calloc((size_t)(params.unit_count + params.param_count), sizeof *ranges);
+    ranges = calloc((size_t)params.param_count, sizeof *ranges);
     if (ranges == NULL) {
         status = FAIL(STATUS_SYSTEM, "no memory for the ranges of a checkpoint's file");
         goto fail;

@@ -63,7 +63,7 @@ int manifest_file_rank(int file, const struct grid *grid);
 int manifest_file_of(const struct grid *grid);
 
 /* The ranges that the file of rank r of a shard group has, and the file's bytes: what it owns, of
- * tensors that its part stands for. range: [unit_count + param_count]. */
+ * tensors that its part stands for: of each at most one. range: [param_count]. */
 int manifest_plan(struct manifest_range *range, uint64_t *bytes, const struct params *params,
     const struct layout *layout, int rank);
 

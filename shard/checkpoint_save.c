@@ -99,8 +99,7 @@ static enum status write_range(
 static enum status write_ranges(const struct writer *writer, const struct trainer *trainer)
 {
     const struct params *params = &trainer->params;
-    size_t most = (size_t)(params->unit_count + params->param_count);
-    struct manifest_range *ranges = calloc(most, sizeof *ranges);
+    struct manifest_range *ranges = calloc((size_t)params->param_count, sizeof *ranges);
     if (ranges == NULL) return FAIL(STATUS_SYSTEM, "%s: no memory for its ranges", writer->path);
     uint64_t bytes;
     int count = manifest_plan(ranges, &bytes, params, &trainer->layout, trainer->grid.data);
