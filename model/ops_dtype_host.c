@@ -56,15 +56,37 @@ static size_t stream_bfloat16(float *restrict out, const uint16_t *restrict in, 
 
 void widen(float *out, const void *in, enum dtype dtype, size_t count)
 {
-    const uint16_t *narrow = in;
+    const uint16_t *halves = in;
     switch (dtype) {
     case DTYPE_FLOAT32: memcpy(out, in, count * sizeof *out); return;
     case DTYPE_BFLOAT16: {
-        size_t done = stream_bfloat16(out, narrow, count);
-        widen_bfloat16(out + done, narrow + done, count - done);
+        size_t done = stream_bfloat16(out, halves, count);
+        widen_bfloat16(out + done, halves + done, count - done);
         return;
     }
-    case DTYPE_FLOAT16: widen_float16(out, narrow, count); return;
+    case DTYPE_FLOAT16: widen_float16(out, halves, count); return;
+    default: assert(!"parameters are float32, bfloat16 or float16");
+    }
+}
+
+VECTOR_CLONES static void narrow_bfloat16(
+    uint16_t *restrict out, const float *restrict in, size_t count)
+{
+    for (size_t i = 0; i < count; i++) out[i] = float32_to_bfloat16(in[i]);
+}
+
+VECTOR_CLONES static void narrow_float16(
+    uint16_t *restrict out, const float *restrict in, size_t count)
+{
+    for (size_t i = 0; i < count; i++) out[i] = float32_to_float16(in[i]);
+}
+
+void narrow(void *out, const float *in, enum dtype dtype, size_t count)
+{
+    switch (dtype) {
+    case DTYPE_FLOAT32: memcpy(out, in, count * sizeof *in); return;
+    case DTYPE_BFLOAT16: narrow_bfloat16(out, in, count); return;
+    case DTYPE_FLOAT16: narrow_float16(out, in, count); return;
     default: assert(!"parameters are float32, bfloat16 or float16");
     }
 }

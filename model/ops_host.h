@@ -11,6 +11,7 @@
 
 /* Between float32 and the dtypes that parameters may be held in (float32, bfloat16, float16). */
 void widen(float *out, const void *in, enum dtype dtype, size_t count);
+void narrow(void *out, const float *in, enum dtype dtype, size_t count);
 void narrow_add(void *sum, float *x, enum dtype dtype, size_t count);
 
 void linear_forward(float *out, const float *in, const float *weight, const float *bias,

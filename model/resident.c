@@ -9,6 +9,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "model/ops_host.h"
+
 #define LINE ((size_t)64)
 
 struct resident {
@@ -33,13 +35,6 @@ static enum status place(struct resident *resident)
     return memory_alloc(&resident->memory, bytes, MEMORY_WEIGHTS, resident->device);
 }
 
-static void narrow(uint16_t *to, const float *from, size_t count, enum dtype dtype)
-{
-    for (size_t i = 0; i < count; i++)
-        to[i] =
-            dtype == DTYPE_BFLOAT16 ? float32_to_bfloat16(from[i]) : float32_to_float16(from[i]);
-}
-
 static enum status read_param(
     float *room, const struct param *param, struct weights *from, struct resident *resident)
 {
@@ -47,7 +42,7 @@ static enum status read_param(
                param->offset * dtype_bytes(resident->dtype);
     if (room == NULL) return weights_read((float *)(void *)to, param, from);
     TRY(weights_read(room, param, from));
-    narrow((uint16_t *)(void *)to, room, param->rows * param->cols, resident->dtype);
+    narrow(to, room, resident->dtype, param->rows * param->cols);
     return STATUS_OK;
 }
 

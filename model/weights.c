@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "model/ops_host.h"
 #include "model/weights_kind.h"
 
 #define PIECE ((size_t)64 << 10) /* values */
@@ -75,16 +76,15 @@ FILE *weights_open_part(enum status *status, const struct weights *weights)
 enum status weights_put(
     FILE *file, uint64_t at, const float *values, size_t count, const struct weights *weights)
 {
-    uint16_t narrow[PIECE];
+    uint16_t rounded[PIECE];
     if (fseeko(file, (off_t)at, SEEK_SET) != 0) return fail_write(weights);
     for (size_t done = 0, now; done < count; done += now) {
         now = count - done < PIECE ? count - done : PIECE;
         const void *from = values + done;
-        if (weights->dtype != DTYPE_FLOAT32) from = narrow;
-        for (size_t i = 0; i < now && weights->dtype == DTYPE_FLOAT16; i++)
-            narrow[i] = float32_to_float16(values[done + i]);
-        for (size_t i = 0; i < now && weights->dtype == DTYPE_BFLOAT16; i++)
-            narrow[i] = float32_to_bfloat16(values[done + i]);
+        if (weights->dtype != DTYPE_FLOAT32) {
+            narrow(rounded, from, weights->dtype, now);
+            from = rounded;
+        }
         if (fwrite(from, dtype_bytes(weights->dtype), now, file) != now) return fail_write(weights);
     }
     return STATUS_OK;

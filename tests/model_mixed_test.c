@@ -21,7 +21,7 @@ static const struct model_config config = {
 static const int32_t tokens[BATCH * T] = {1, 2, 3, 4, 5, 9, 8, 7, 6, 0};
 static const int32_t targets[BATCH * T] = {2, 3, -1, 5, 9, 8, 7, 6, 0, 1};
 
-static uint16_t narrow(float value, enum dtype dtype)
+static uint16_t rounded(float value, enum dtype dtype)
 {
     return dtype == DTYPE_BFLOAT16 ? float32_to_bfloat16(value) : float32_to_float16(value);
 }
@@ -33,7 +33,7 @@ static float wide(uint16_t value, enum dtype dtype)
 
 static float round_to(float value, enum dtype dtype)
 {
-    return dtype == DTYPE_FLOAT32 ? value : wide(narrow(value, dtype), dtype);
+    return dtype == DTYPE_FLOAT32 ? value : wide(rounded(value, dtype), dtype);
 }
 
 static void *array(size_t count, size_t bytes)
@@ -68,7 +68,7 @@ static struct narrow_host narrow_host_make(enum dtype weights, enum dtype gradie
         if (value != 1.0f) value *= 8.0f; /* matrices: far from uniform predictions */
         value = round_to(value, weights);
         made.wide.weights[i] = value;
-        if (weights != DTYPE_FLOAT32) made.weights[i] = narrow(value, weights);
+        if (weights != DTYPE_FLOAT32) made.weights[i] = rounded(value, weights);
     }
     return made;
 }
@@ -105,7 +105,7 @@ static enum status grad_ready(void *context, int unit)
     if (!host->oracle || dtype == DTYPE_FLOAT32) return STATUS_OK;
     uint16_t *gradients = host->gradients + host->wide.unit_begin[unit];
     for (size_t i = 0; i < host->wide.params.unit_elements[unit]; i++)
-        gradients[i] = narrow(wide(gradients[i], dtype) + host->part[i], dtype);
+        gradients[i] = rounded(wide(gradients[i], dtype) + host->part[i], dtype);
     return STATUS_OK;
 }
 
@@ -170,7 +170,7 @@ static void test_against_plain(enum dtype dtype, int accumulate)
     size_t tied_end = plain.wide.unit_begin[plain.wide.params.positions_unit];
     size_t elements = plain.wide.params.elements, unequal = 0;
     for (size_t i = tied_end; i < elements; i++)
-        unequal += lender.gradients[i] != narrow(plain.wide.gradients[i], dtype);
+        unequal += lender.gradients[i] != rounded(plain.wide.gradients[i], dtype);
     CHECK_MSG((unequal == 0) == (accumulate == 1), "%zu of %zu gradients are not the rounded ones",
         unequal, elements - tied_end);
     narrow_host_free(&lender), narrow_host_free(&plain);
@@ -212,6 +212,7 @@ static void test_conversions(enum dtype dtype)
     uint16_t *in = array(ALL + GUARD, sizeof *in), *sum = array(ALL + GUARD, sizeof *sum);
     float *out = array(ALL + GUARD, sizeof *out), *x = array(ALL, sizeof *x);
     float *part = array(ALL + GUARD, sizeof *part);
+    uint16_t *back = array(ALL + GUARD, sizeof *back);
     for (int i = 0; i < ALL; i++) {
         in[i] = (uint16_t)i;
         float value = wide(in[i], dtype);
@@ -222,23 +223,26 @@ static void test_conversions(enum dtype dtype)
         memcpy(sum, in, (ALL + GUARD) * sizeof *sum);
         memset(part, 0x5a, (ALL + GUARD) * sizeof *part);
         memcpy(part, x, count * sizeof *x);
+        memset(back, 0x5a, (ALL + GUARD) * sizeof *back);
+        narrow(back, x, dtype, count);
         widen(out, in, dtype, count);
         narrow_add(sum, part, dtype, count);
         size_t wrong = 0;
         for (size_t i = 0; i < count; i++) {
             float value = wide(in[i], dtype);
-            uint16_t expected = narrow(value + x[i], dtype);
+            uint16_t expected = rounded(value + x[i], dtype);
             wrong += memcmp(&out[i], &value, sizeof value) != 0 && !isnan(value);
             wrong += isnan(value) ? !isnan(wide(sum[i], dtype)) : sum[i] != expected;
             wrong += float32_to_bits(part[i]) != 0;
+            wrong += back[i] != rounded(x[i], dtype);
         }
         CHECK_MSG(wrong == 0, "%zu of %zu of %s", wrong, count, dtype_name(dtype));
         for (size_t i = count; i < count + GUARD; i++)
             CHECK(float32_to_bits(out[i]) == 0x5a5a5a5au && sum[i] == in[i] &&
-                  float32_to_bits(part[i]) == 0x5a5a5a5au);
+                  back[i] == 0x5a5au && float32_to_bits(part[i]) == 0x5a5a5a5au);
         if (count == 0) break;
     }
-    free(in), free(sum), free(out), free(x), free(part);
+    free(in), free(sum), free(out), free(x), free(part), free(back);
 }
 
 int main(void)

@@ -69,7 +69,7 @@ static void *place_bytes(struct side *side, const void *from, size_t bytes, size
     return at;
 }
 
-static void narrow(void *out, const float *in, enum dtype dtype, size_t count)
+static void to_dtype(void *out, const float *in, enum dtype dtype, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         if (dtype == DTYPE_FLOAT32) ((float *)out)[i] = in[i];
@@ -93,9 +93,9 @@ static void *place(struct side *side, const float *values, size_t count, enum dt
 {
     float *wide = allocated(count * sizeof *wide);
     void *bytes = allocated(count * sizeof *wide);
-    narrow(bytes, values, rounded, count);
+    to_dtype(bytes, values, rounded, count);
     to_float32(wide, bytes, rounded, count);
-    narrow(bytes, wide, held, count);
+    to_dtype(bytes, wide, held, count);
     void *at = place_bytes(side, bytes, count * dtype_bytes(held), shift * dtype_bytes(held));
     free(wide), free(bytes);
     return at;
