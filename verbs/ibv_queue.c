@@ -247,6 +247,8 @@ static const char *cause_text(
             "gone, a link is down, or the two GIDs or the "
             "MTU do not fit the network",
             nic_patience_s(queue->settings), queue->settings->timeout, queue->settings->retries);
+    } else if (done->status == IBV_WC_LOC_QP_OP_ERR) { /* the port may be about to say that it is down */
+        snprintf(text, bytes, ": the port could not send: its link is down, or its driver failed (dmesg)");
     }
     return text;
 }
