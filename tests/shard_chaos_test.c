@@ -261,20 +261,6 @@ static bool run_attempt(struct attempt *attempt)
 
 static char tokens_path[256], directory[256];
 
-static void write_tokens(void)
-{
-    int32_t header[256] = {20240520, 1, TOKENS};
-    FILE *file = fopen(tokens_path, "wb");
-    if (file == NULL || fwrite(header, sizeof header, 1, file) != 1) abort();
-    uint32_t state = 1;
-    for (int i = 0; i < TOKENS; i++) {
-        state = state * 1664525u + 1013904223u;
-        uint16_t id = (uint16_t)((i * 7 + (state >> 30)) % VOCAB);
-        if (fwrite(&id, sizeof id, 1, file) != 1) abort();
-    }
-    fclose(file);
-}
-
 static struct train_config config_of(const struct split *split, int stage, int keep)
 {
     struct train_config config = fixture_config(tokens_path);
@@ -394,7 +380,7 @@ int main(int argc, char **argv)
     printf("seed %llu\n", (unsigned long long)seed);
     fixture_file(tokens_path, "tokens.bin");
     fixture_file(directory, "saved");
-    write_tokens();
+    fixture_learnable_tokens(tokens_path, VOCAB, TOKENS);
     struct attempt *shared =
         mmap(NULL, 2 * sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) abort();

@@ -189,6 +189,44 @@ static void fixture_text(const char *path, size_t bytes)
 }
 #endif
 
+/* A shard of count ids below vocab; takes ids. */
+static __attribute__((unused)) void fixture_shard(const char *path, uint16_t *ids, int count)
+{
+    uint32_t header[256] = {20240520, 1, (uint32_t)count};
+    FILE *file = fopen(path, "w");
+    if (file == NULL || fwrite(header, sizeof header, 1, file) != 1) abort();
+    if (fwrite(ids, sizeof *ids, (size_t)count, file) != (size_t)count) abort();
+    if (fclose(file) != 0) abort();
+    free(ids);
+}
+
+static __attribute__((unused)) uint16_t *fixture_room(int count)
+{
+    uint16_t *ids = malloc((size_t)count * sizeof *ids);
+    if (ids == NULL) abort();
+    return ids;
+}
+
+/* A shard whose ids are a function of their place alone. */
+static __attribute__((unused)) void fixture_tokens(const char *path, int vocab, int count)
+{
+    uint16_t *ids = fixture_room(count);
+    for (int i = 0; i < count; i++) ids[i] = (uint16_t)((i * i / 3) % vocab);
+    fixture_shard(path, ids, count);
+}
+
+/* A shard whose ids have an order that can be learned, but for a little noise. */
+static __attribute__((unused)) void fixture_learnable_tokens(const char *path, int vocab, int count)
+{
+    uint16_t *ids = fixture_room(count);
+    uint32_t state = 1;
+    for (int i = 0; i < count; i++) {
+        state = state * 1664525u + 1013904223u;
+        ids[i] = (uint16_t)((i * 7 + (int)(state >> 30)) % vocab);
+    }
+    fixture_shard(path, ids, count);
+}
+
 /* L2 C20 H2 V256 T16: no unit is a multiple of 3 ranks; two units of embedding rows. */
 static struct train_config fixture_config(const char *data)
 {

@@ -39,18 +39,6 @@ static const struct model {
                   .hidden = 84}},
 };
 
-static void write_tokens(void)
-{
-    FILE *file = fopen(tokens_path, "w");
-    uint32_t header[256] = {20240520, 1, 6000};
-    if (file == NULL || fwrite(header, sizeof header, 1, file) != 1) abort();
-    for (int i = 0; i < 6000; i++) {
-        uint16_t token = (uint16_t)((i * i / 3) % 101);
-        if (fwrite(&token, sizeof token, 1, file) != 1) abort();
-    }
-    fclose(file);
-}
-
 struct split {
     int tensor, pipeline, data;
 };
@@ -177,7 +165,7 @@ static void test_t1(void)
 int main(void)
 {
     fixture_file(tokens_path, "tokens.bin");
-    write_tokens();
+    fixture_tokens(tokens_path, 101, 6000);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         if (!FEWER || models[i].config.channels == 32) compare(&models[i]);
     test_t1();

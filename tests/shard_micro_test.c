@@ -35,18 +35,6 @@ enum status __wrap_stage_norm(double *norm, struct stage *stage)
     return STATUS_OK;
 }
 
-static void write_tokens(const char *path)
-{
-    FILE *file = fopen(path, "w");
-    uint32_t header[256] = {20240520, 1, 3000};
-    if (file == NULL || fwrite(header, sizeof header, 1, file) != 1) abort();
-    for (int i = 0; i < 3000; i++) {
-        uint16_t token = (uint16_t)((i * i / 3) % 5);
-        if (fwrite(&token, sizeof token, 1, file) != 1) abort();
-    }
-    fclose(file);
-}
-
 static struct train_config micro_config(int nranks, int stage)
 {
     struct train_config config = fixture_config(text_path);
@@ -85,7 +73,7 @@ int main(void)
     double expected[PSI];
     char directory[256], name[32];
     fixture_file(text_path, "tokens.bin");
-    write_tokens(text_path);
+    fixture_tokens(text_path, 5, 3000);
     struct train_config config = micro_config(1, 0);
     run_good_job(&one, &config, 1, "shm");
     memcpy(expected, gradient, sizeof expected);

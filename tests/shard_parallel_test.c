@@ -13,21 +13,6 @@
 
 enum { VOCAB = 101, TOKENS = 4000 };
 
-/* Ids with an order that can be learned. */
-static void write_tokens(const char *path)
-{
-    int32_t header[256] = {20240520, 1, TOKENS};
-    FILE *file = fopen(path, "wb");
-    if (file == NULL || fwrite(header, sizeof header, 1, file) != 1) abort();
-    uint32_t state = 1;
-    for (int i = 0; i < TOKENS; i++) {
-        state = state * 1664525u + 1013904223u;
-        uint16_t id = (uint16_t)((i * 7 + (state >> 30)) % VOCAB);
-        if (fwrite(&id, sizeof id, 1, file) != 1) abort();
-    }
-    fclose(file);
-}
-
 /* H4 C32 V101: rows of the vocabulary that nothing divides. A global batch of 8 sequences. */
 static struct train_config config_of(const char *data, int tensor, int pipeline, int data_ranks)
 {
@@ -212,7 +197,7 @@ int main(void)
 {
     char data[256];
     fixture_file(data, "tokens.bin");
-    write_tokens(data);
+    fixture_learnable_tokens(data, VOCAB, TOKENS);
     test_death(data); /* before any thread */
     struct job_record one;
     struct train_config single = config_of(data, 1, 1, 1);

@@ -78,18 +78,6 @@ static void test_communicators(void)
 
 /* ---- training ---- */
 
-static void write_tokens(const char *path)
-{
-    int32_t header[256] = {20240520, 1, 2000};
-    FILE *file = fopen(path, "wb");
-    if (file == NULL || fwrite(header, sizeof header, 1, file) != 1) abort();
-    for (int i = 0; i < 2000; i++) {
-        uint16_t id = (uint16_t)((i * i / 3) % 101);
-        if (fwrite(&id, sizeof id, 1, file) != 1) abort();
-    }
-    fclose(file);
-}
-
 static void run_on_hosts(struct job_record *record, const struct train_config *config, bool in_turn)
 {
     fixture_hosts = 2;
@@ -104,7 +92,7 @@ static void test_training(void)
     char data[256], directory[256];
     fixture_file(data, "tokens.bin");
     fixture_file(directory, "saved");
-    write_tokens(data);
+    fixture_tokens(data, 101, 2000);
     struct train_config config = fixture_config(data);
     config.model = (struct model_config){
         .max_t = 16, .vocab = 101, .layers = 2, .heads = 4, .channels = 32, .vocab_block = 40};

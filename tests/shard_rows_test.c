@@ -13,18 +13,6 @@
 
 static char tokens_path[256];
 
-static void write_tokens(int vocab, int count)
-{
-    FILE *file = fopen(tokens_path, "w");
-    uint32_t header[256] = {20240520, 1, (uint32_t)count};
-    if (file == NULL || fwrite(header, sizeof header, 1, file) != 1) abort();
-    for (int i = 0; i < count; i++) {
-        uint16_t token = (uint16_t)((i * i / 3) % vocab);
-        if (fwrite(&token, sizeof token, 1, file) != 1) abort();
-    }
-    fclose(file);
-}
-
 /* nano-H4-C32 with V = 101, and a Llama with 2 heads of keys and values. A global batch of 4 sequences. */
 static struct train_config config_of(enum architecture architecture, int tensor, int data)
 {
@@ -299,7 +287,7 @@ int main(void)
 {
     static const int all[] = {0, 1, 2, 3}, ends[] = {0, 3};
     fixture_file(tokens_path, "tokens.bin");
-    write_tokens(101, 6000);
+    fixture_tokens(tokens_path, 101, 6000);
 #ifdef __SANITIZE_THREAD__ /* which sees as much in fewer */
     (void)all;
     compare_splits(ARCHITECTURE_GPT2, ends, 2);

@@ -56,18 +56,6 @@ static struct train_config config_of(const struct split *split)
     return config;
 }
 
-static void write_tokens(void)
-{
-    FILE *file = fopen(tokens_path, "w");
-    uint32_t header[256] = {20240520, 1, 6000};
-    if (file == NULL || fwrite(header, sizeof header, 1, file) != 1) abort();
-    for (int i = 0; i < 6000; i++) {
-        uint16_t token = (uint16_t)((i * i / 3) % 101);
-        if (fwrite(&token, sizeof token, 1, file) != 1) abort();
-    }
-    fclose(file);
-}
-
 static void test_gradients(void)
 {
     struct state one = {0};
@@ -170,7 +158,7 @@ static void test_export(void)
 int main(void)
 {
     fixture_file(tokens_path, "tokens.bin");
-    write_tokens();
+    fixture_tokens(tokens_path, 101, 6000);
     test_gradients();
     test_any_to_any();
     test_export();

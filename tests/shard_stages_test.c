@@ -21,18 +21,6 @@ static const struct model_config models[] = {
 };
 static const char *const model_names[] = {"nano-37", "nano-36", "micro-4", "nano", "llama-36"};
 
-static void write_tokens(const char *path, int vocab, int count)
-{
-    FILE *file = fopen(path, "w");
-    uint32_t header[256] = {20240520, 1, (uint32_t)count};
-    if (file == NULL || fwrite(header, sizeof header, 1, file) != 1) abort();
-    for (int i = 0; i < count; i++) {
-        uint16_t token = (uint16_t)((i * i / 3) % vocab);
-        if (fwrite(&token, sizeof token, 1, file) != 1) abort();
-    }
-    fclose(file);
-}
-
 static struct train_config model_config(int model)
 {
     struct train_config config = fixture_config(model == 2 ? small_path : text_path);
@@ -344,8 +332,8 @@ int main(void)
 {
     fixture_file(text_path, "tokens.bin");
     fixture_file(small_path, "small.bin");
-    write_tokens(text_path, 101, 6000);
-    write_tokens(small_path, 5, 3000);
+    fixture_tokens(text_path, 101, 6000);
+    fixture_tokens(small_path, 5, 3000);
     test_all_models();
     test_short_sequences();
     test_16_bits();

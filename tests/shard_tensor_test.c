@@ -24,18 +24,6 @@ static const struct model_config models[] = {
         .hidden = 84},
 };
 
-static void write_tokens(int vocab, int count)
-{
-    FILE *file = fopen(tokens_path, "w");
-    uint32_t header[256] = {20240520, 1, (uint32_t)count};
-    if (file == NULL || fwrite(header, sizeof header, 1, file) != 1) abort();
-    for (int i = 0; i < count; i++) {
-        uint16_t token = (uint16_t)((i * i / 3) % vocab);
-        if (fwrite(&token, sizeof token, 1, file) != 1) abort();
-    }
-    fclose(file);
-}
-
 /* A global batch of 4 sequences. */
 static struct train_config config_of(int model, int tensor, int data)
 {
@@ -169,7 +157,7 @@ int main(void)
 {
     static const int all[] = {0, 1, 2, 3}, ends[] = {0, 3};
     fixture_file(tokens_path, "tokens.bin");
-    write_tokens(101, 6000);
+    fixture_tokens(tokens_path, 101, 6000);
     compare_splits(0, all, 4);
 #ifndef __SANITIZE_THREAD__ /* which sees as much in a smaller one */
     compare_splits(1, ends, 2);

@@ -254,14 +254,7 @@ static void test_tiny_model(void)
     struct train_config config = fixture_config(text_path);
     char path[256];
     fixture_file(path, "tiny.bin");
-    FILE *file = fopen(path, "w");
-    uint32_t header[256] = {20240520, 1, 2000};
-    CHECK(file != NULL && fwrite(header, sizeof header, 1, file) == 1);
-    for (int i = 0; i < 2000; i++) {
-        uint16_t token = (uint16_t)((i * i / 3) % 5);
-        CHECK(fwrite(&token, sizeof token, 1, file) == 1);
-    }
-    fclose(file);
+    fixture_tokens(path, 5, 2000);
     config.data = path;
     config.model =
         (struct model_config){.max_t = 4, .vocab = 5, .layers = 1, .heads = 1, .channels = 4};
