@@ -147,6 +147,32 @@ static __attribute__((unused)) void run_good_job(
     }
 }
 
+/* Every rank's ledger, and each of its steps, is as predicted (I4), and holds what such a job sends. */
+static __attribute__((unused)) void fixture_check_ledgers(
+    const struct job_record *record, const char *what)
+{
+    for (int r = 0; r < record->nranks; r++) {
+        const struct ledger *ledger = &record->rank[r].ledger;
+        bool sums = false;
+        int predicted = 0;
+        for (int i = 0; i < ledger->count; i++) {
+            const struct ledger_entry *entry = &ledger->entry[i];
+            CHECK_MSG(!entry->has_prediction || entry->measured == entry->predicted,
+                "%s: rank %d, %s: measured %llu, predicted %llu", what, r, entry->name,
+                (unsigned long long)entry->measured, (unsigned long long)entry->predicted);
+            predicted += entry->has_prediction;
+            sums |= strcmp(entry->name, "tensor_sum_sent") == 0 && entry->measured > 0;
+        }
+        CHECK_MSG(ledger->ok, "%s: rank %d", what, r);
+        CHECK_MSG(ledger->count >= MEMORY_TAG_COUNT && predicted >= (record->nranks > 1 ? 5 : 3),
+            "%s: rank %d: %d entries, %d of them predicted", what, r, ledger->count, predicted);
+        CHECK_MSG(ledger->nranks == record->nranks && ledger->differing_ranks == 0,
+            "%s: rank %d: of %d ranks, %d differ", what, r, ledger->nranks, ledger->differing_ranks);
+        CHECK_MSG(sums == (record->config->tensor > 1), "%s: rank %d: tensor sums", what, r);
+        CHECK_MSG(record->rank[r].step_differences == 0, "%s: rank %d: steps differ", what, r);
+    }
+}
+
 /* A new directory of its own; fixture_file() names files in it. */
 static const char *fixture_directory(void)
 {

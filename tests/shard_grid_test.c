@@ -83,16 +83,6 @@ static void run_and_read(
     config->checkpoint_dir = NULL;
 }
 
-static void check_ledger(const struct run *run)
-{
-    for (int r = 0; r < run->record.nranks; r++) {
-        const struct rank_record *rank = &run->record.rank[r];
-        CHECK_MSG(
-            rank->ledger.ok && rank->ledger.differing_ranks == 0 && rank->step_differences == 0,
-            "%s: rank %d: the ledger is not as predicted", run->what, r);
-    }
-}
-
 static void check_near(const struct run *found, const struct run *one)
 {
     const struct rank_record *x = &one->record.rank[0], *y = &found->record.rank[0];
@@ -124,11 +114,11 @@ static void compare_stages(const struct run *one, const struct model *model, str
     static struct run first, found;
     int steps = one != NULL ? STEPS : T1_STEPS;
     run_and_read(&first, model, split, 0, steps);
-    check_ledger(&first);
+    fixture_check_ledgers(&first.record, first.what);
     if (one != NULL) check_near(&first, one);
     for (int stage = 1; stage <= 3; stage += FEWER ? 2 : 1) {
         run_and_read(&found, model, split, stage, steps);
-        check_ledger(&found);
+        fixture_check_ledgers(&found.record, found.what);
         if (one != NULL) check_near(&found, one);
         check_same(&found, &first);
         state_free(&found.state);

@@ -30,18 +30,10 @@ static struct train_config config_of(const char *data, int tensor, int pipeline,
 
 static void check_ledgers(const struct job_record *record)
 {
-    for (int r = 0; r < record->nranks; r++) {
-        const struct rank_record *rank = &record->rank[r];
-        CHECK(rank->step_differences == 0);
-        for (int i = 0; i < rank->ledger.count; i++) {
-            const struct ledger_entry *entry = &rank->ledger.entry[i];
-            CHECK_MSG(!entry->has_prediction || entry->measured == entry->predicted,
-                "rank %d of %d, stage %d, M%d P%d: %s: %llu bytes, predicted %llu", r,
-                record->nranks, record->config->stage, record->config->tensor,
-                record->config->pipeline, entry->name, (unsigned long long)entry->measured,
-                (unsigned long long)entry->predicted);
-        }
-    }
+    char what[64];
+    snprintf(what, sizeof what, "M%d P%d of %d ranks, stage %d", record->config->tensor,
+        record->config->pipeline, record->nranks, record->config->stage);
+    fixture_check_ledgers(record, what);
 }
 
 static void check_close(const struct job_record *found, const struct job_record *one)

@@ -83,7 +83,7 @@ static void run_on_hosts(struct job_record *record, const struct train_config *c
     fixture_hosts = 2;
     fixture_host_turns = in_turn;
     run_good_job(record, config, RANKS, "auto");
-    for (int r = 0; r < RANKS; r++) CHECK(record->rank[r].ledger.ok);
+    fixture_check_ledgers(record, in_turn ? "hosts in turn" : "neighbours on a host");
 }
 
 static void test_training(void)

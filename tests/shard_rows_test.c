@@ -42,20 +42,6 @@ static uint64_t measured(const struct job_record *job, const char *name)
     return 0; /* nothing was sent */
 }
 
-static void check_ledgers(const struct job_record *job, const char *what)
-{
-    for (int r = 0; r < job->nranks; r++) {
-        const struct ledger *ledger = &job->rank[r].ledger;
-        for (int i = 0; i < ledger->count; i++) {
-            const struct ledger_entry *entry = &ledger->entry[i];
-            CHECK_MSG(!entry->has_prediction || entry->measured == entry->predicted,
-                "%s: rank %d, %s: measured %llu, predicted %llu", what, r, entry->name,
-                (unsigned long long)entry->measured, (unsigned long long)entry->predicted);
-        }
-        CHECK_MSG(ledger->ok && job->rank[r].step_differences == 0, "%s: rank %d", what, r);
-    }
-}
-
 static void check_near(const struct job_record *found, const struct job_record *one,
     double tolerance, const char *what)
 {
@@ -86,7 +72,7 @@ static void compare_splits(enum architecture architecture, const int *stages, in
     struct job_record one, plain, found, first;
     struct train_config config = config_of(architecture, 1, 1), whole;
     run_good_job(&one, &config, 1, "shm"); /* one tensor rank: the option changes nothing */
-    check_ledgers(&one, "one rank");
+    fixture_check_ledgers(&one, "one rank");
     for (int tensor = 2; tensor <= (architecture == ARCHITECTURE_LLAMA ? 2 : 4); tensor *= 2)
         for (int data = 1; data <= 2; data++) {
             config = whole = config_of(architecture, tensor, data);
@@ -99,7 +85,7 @@ static void compare_splits(enum architecture architecture, const int *stages, in
                 snprintf(what, sizeof what, "%s, %d x %d, stage %d",
                     architecture_name(architecture), tensor, data, stages[s]);
                 run_good_job(&found, &config, tensor * data, "shm");
-                check_ledgers(&found, what);
+                fixture_check_ledgers(&found, what);
                 check_near(&found, &one, 1e-5, what);
                 CHECK(found.rank[0].loss[0] == plain.rank[0].loss[0]);
                 if (s == 0) first = found;
@@ -121,7 +107,7 @@ static void run_planned(struct job_record *found, struct train_config *config, i
         char name[64];
         CHECK_OK(forecast_make(&forecast, &about));
         if (s == 0) run_good_job(found, config, nranks, "shm");
-        if (s == 0) check_ledgers(found, activation_keep_name(config->activations));
+        if (s == 0) fixture_check_ledgers(found, activation_keep_name(config->activations));
         struct job_record stage = {.rank[0] = found->rank[s * nranks / config->pipeline]};
         for (int tag = 0; tag < MEMORY_TAG_COUNT; tag++) {
             snprintf(name, sizeof name, "%s_held", memory_tag_name((enum memory_tag)tag));
@@ -223,7 +209,7 @@ static void test_sample(enum dtype dtype, double tolerance)
     single.tensor = 1;
     run_good_job(&one, &single, 1, "shm");
     run_good_job(&found, &config, 4, "shm");
-    check_ledgers(&found, dtype_name(dtype));
+    fixture_check_ledgers(&found, dtype_name(dtype));
     check_near(&found, &one, tolerance, dtype_name(dtype));
     CHECK(found.rank[3].sample_count == one.rank[0].sample_count);
     if (dtype == DTYPE_FLOAT32)
@@ -262,7 +248,7 @@ static void test_hosts(void)
     run_good_job(&plain, &whole, 4, "shm");
     run_good_job(&found, &config, 4, "shm");
     fixture_hosts = 0;
-    check_ledgers(&found, "two hosts");
+    fixture_check_ledgers(&found, "two hosts");
     check_near(&found, &plain, 1e-5, "two hosts");
     CHECK(found.rank[0].loss[0] == plain.rank[0].loss[0]);
 }

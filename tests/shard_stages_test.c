@@ -57,22 +57,6 @@ static struct state read_state(const char *directory, int steps, int files)
     return state;
 }
 
-static void check_ledger(const struct job_record *record, const char *what)
-{
-    for (int r = 0; r < record->nranks; r++) {
-        const struct ledger *ledger = &record->rank[r].ledger;
-        for (int i = 0; i < ledger->count; i++) {
-            const struct ledger_entry *entry = &ledger->entry[i];
-            CHECK_MSG(!entry->has_prediction || entry->measured == entry->predicted,
-                "%s: rank %d, %s: measured %llu, predicted %llu", what, r, entry->name,
-                (unsigned long long)entry->measured, (unsigned long long)entry->predicted);
-        }
-        CHECK(ledger->ok && ledger->count >= MEMORY_TAG_COUNT);
-        CHECK(ledger->nranks == record->nranks && ledger->differing_ranks == 0);
-        CHECK_MSG(record->rank[r].step_differences == 0, "%s: rank %d: steps differ", what, r);
-    }
-}
-
 /* Runs the job; its losses, norms, validation and weights must be those of `expected`, or become it. */
 static void run_and_compare(struct job_record *expected, struct state *expected_state,
     const struct train_config *base, int nranks, const char *what)
@@ -87,7 +71,7 @@ static void run_and_compare(struct job_record *expected, struct state *expected_
     config.step_ledger = runs % 2 == 0;
     run_good_job(&found, &config, nranks, "shm");
     CHECK((found.rank[0].step_sent > 0) == (config.step_ledger && nranks > 1));
-    check_ledger(&found, what);
+    fixture_check_ledgers(&found, what);
     int files = config.shard_group > 0 ? config.shard_group : nranks;
     struct state state = read_state(directory, (int)config.steps, files);
     if (expected_state->values == NULL) {
@@ -212,7 +196,7 @@ static void test_reduce_dtype(void)
         run_good_job(&own, &config, nranks, "shm");
         config.reduce_dtype = DTYPE_FLOAT32;
         run_good_job(&wide, &config, nranks, "shm");
-        check_ledger(&wide, "summed in float32");
+        fixture_check_ledgers(&wide, "summed in float32");
         bool same = memcmp(own.rank[0].norm, wide.rank[0].norm, sizeof own.rank[0].norm) == 0;
         CHECK_MSG(same == (nranks == 2), "%d ranks: the reduce dtype %s", nranks,
             same ? "changes nothing" : "changes bits");

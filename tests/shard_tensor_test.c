@@ -37,24 +37,6 @@ static struct train_config config_of(int model, int tensor, int data)
     return config;
 }
 
-static void check_ledger(const struct job_record *record, const char *what)
-{
-    for (int r = 0; r < record->nranks; r++) {
-        const struct ledger *ledger = &record->rank[r].ledger;
-        bool sums = false;
-        for (int i = 0; i < ledger->count; i++) {
-            const struct ledger_entry *entry = &ledger->entry[i];
-            CHECK_MSG(!entry->has_prediction || entry->measured == entry->predicted,
-                "%s: rank %d, %s: measured %llu, predicted %llu", what, r, entry->name,
-                (unsigned long long)entry->measured, (unsigned long long)entry->predicted);
-            sums |= strcmp(entry->name, "tensor_sum_sent") == 0 && entry->measured > 0;
-        }
-        CHECK(sums == (record->config->tensor > 1));
-        CHECK(ledger->ok && ledger->nranks == record->nranks && ledger->differing_ranks == 0);
-        CHECK_MSG(record->rank[r].step_differences == 0, "%s: rank %d: steps differ", what, r);
-    }
-}
-
 static void check_near(
     const struct job_record *found, const struct job_record *one, const char *what)
 {
@@ -86,7 +68,7 @@ static void compare_splits(int model, const int *stages, int stage_count)
                 snprintf(what, sizeof what, "model %d, %d x %d, stage %d", model, tensor, data,
                     stages[s]);
                 run_good_job(&found, &config, tensor * data, "shm");
-                check_ledger(&found, what);
+                fixture_check_ledgers(&found, what);
                 check_near(&found, &one, what);
                 if (s == 0) first = found;
                 CHECK_MSG(memcmp(found.rank[0].loss, first.rank[0].loss,
@@ -109,7 +91,7 @@ static void test_twenty_steps(void)
     config.tensor = 2;
     run_good_job(&found, &config, 2, "shm");
     check_near(&found, &one, "T10");
-    check_ledger(&found, "T10");
+    fixture_check_ledgers(&found, "T10");
     CHECK(found.rank[0].sample_count == one.rank[0].sample_count);
     CHECK(memcmp(found.rank[1].sample, one.rank[0].sample, sizeof one.rank[0].sample) == 0);
     config.sample_tokens = 0;
@@ -119,7 +101,7 @@ static void test_twenty_steps(void)
     config.accumulate = 1;
     run_good_job(&found, &config, 8, "shm");
     check_near(&found, &one, "shard groups");
-    check_ledger(&found, "shard groups");
+    fixture_check_ledgers(&found, "shard groups");
 }
 
 /* What cannot be cut evenly is refused before anything is held. */

@@ -31,24 +31,6 @@ static void check_close(
     }
 }
 
-static void check_ledger(const struct job_record *record)
-{
-    for (int r = 0; r < record->nranks; r++) {
-        const struct ledger *ledger = &record->rank[r].ledger;
-        CHECK(ledger->ok);
-        int predicted = 0;
-        for (int i = 0; i < ledger->count; i++) {
-            const struct ledger_entry *entry = &ledger->entry[i];
-            if (!entry->has_prediction) continue;
-            predicted++;
-            CHECK_MSG(entry->measured == entry->predicted,
-                "rank %d, %s: measured %llu, predicted %llu", r, entry->name,
-                (unsigned long long)entry->measured, (unsigned long long)entry->predicted);
-        }
-        CHECK(predicted >= 5 - 2 * (record->nranks == 1));
-    }
-}
-
 static void test_learns(void)
 {
     struct job_record record;
@@ -66,7 +48,7 @@ static void test_learns(void)
     CHECK_MSG(zero->validation > 0.5 && zero->validation < 3.2, "validation %g", zero->validation);
     CHECK(zero->sample_count == 44 && memcmp(zero->sample, one->sample, sizeof zero->sample) == 0);
     CHECK(zero->sample[0] == 't' && zero->sample[3] == ' ');
-    check_ledger(&record);
+    fixture_check_ledgers(&record, "text");
 }
 
 /* ---- an oracle: the same training written down plainly, one rank, no stage, no ring ---- */
@@ -204,7 +186,7 @@ static void test_rank_counts(void)
     struct train_config config = fixture_config(text_path);
     config.batch = 6;
     run_good_job(&one, &config, 1, "shm");
-    check_ledger(&one);
+    fixture_check_ledgers(&one, "one rank");
     config.batch = 3;
     run_good_job(&two, &config, 2, "shm");
     config.batch = 2;
@@ -218,7 +200,7 @@ static void test_rank_counts(void)
         3; /* 2 ranks × 3 × 1: other windows in a micro-batch, the same ones in a step */
     run_good_job(&accumulated, &config, 2, "shm");
     check_close(&one, &accumulated, 1e-5, "accumulation for 1");
-    check_ledger(&accumulated);
+    fixture_check_ledgers(&accumulated, "accumulated");
 }
 
 static void test_same_bits(void)
@@ -235,7 +217,7 @@ static void test_same_bits(void)
             config.bucket_bytes = bucket_bytes[i];
             run_good_job(&found, &config, nranks, "shm");
             check_same_bits(&expected, &found, "other buckets");
-            check_ledger(&found);
+            fixture_check_ledgers(&found, "other buckets");
         }
         config.overlap = false;
         run_good_job(&found, &config, nranks, "shm");
@@ -243,7 +225,7 @@ static void test_same_bits(void)
         config.overlap = true;
         run_good_job(&found, &config, nranks, "tcp");
         check_same_bits(&expected, &found, "tcp");
-        check_ledger(&found);
+        fixture_check_ledgers(&found, "tcp");
     }
 }
 
@@ -264,7 +246,7 @@ static void test_tiny_model(void)
     config.batch = 2;
     run_good_job(&four, &config, 4, "shm");
     check_close(&one, &four, 1e-5, "micro-4 on 4 ranks");
-    check_ledger(&four);
+    fixture_check_ledgers(&four, "micro-4 on 4 ranks");
     CHECK(!four.rank[0].text_tokens && four.rank[0].sample_count == 4);
 }
 
