@@ -2,20 +2,9 @@
 # `ringzero train --profile`: rows add up to the steps, calls are those of the model's uses, FLOPs those of its formula, and
 # the losses are the bits of a run that nobody looks at: sharded or not, with tensors shared, in a pipeline, on a device.
 # ctest: timeout=120
-program=${RINGZERO:?path of the program}
-device=${RINGZERO_TEST_DEVICE:-host}
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failures=0
-small="--layers 2 --heads 2 --channels 16 --positions 16 --batch 2 --steps 4 --warmup 2 --validate-every 0 --validate-batches 2 --device $device"
-for ((i = 0; i < 300; i++)); do echo "the ring sends chunk $((i * 7 % 11)) to every rank"; done >"$dir/text"
-
-fail() {
-    echo "failed: $*"
-    failures=$((failures + 1))
-}
-
-numbers() { grep -oE '"(loss|norm|val_loss)":[-0-9.e+]+' "$1"; }
+set -u
+. "$(dirname "$0")/harness/program.sh"
+. "$(dirname "$0")/harness/small_run.sh"
 
 # check FILE RANKS TENSOR PIPELINE MICROS AGAIN: the profile's line, judged by sums and counts alone
 check() {
@@ -71,16 +60,13 @@ PYTHON
 same() {
     local shape=("${@:1:5}")
     shift 5
-    timeout 30 "$program" train --ranks "${shape[0]}" --data "$dir/text" $small "$@" --json "$dir/bare" >"$dir/out" 2>&1 || fail "$* : $(cat "$dir/out")"
-    timeout 30 "$program" train --ranks "${shape[0]}" --data "$dir/text" $small "$@" --json "$dir/profile" --profile >"$dir/out" 2>&1 ||
-        fail "$* --profile: $(cat "$dir/out")"
-    cmp -s <(numbers "$dir/bare") <(numbers "$dir/profile") || fail "$*: other bits with --profile"
-    grep -q "measured and predicted: OK" "$dir/out" && grep -q "^# profile of rank 0" "$dir/out" || fail "$*: $(cat "$dir/out")"
-    grep -q "profile" "$dir/bare" && fail "$*: a profile that nobody asked for"
-    check "$dir/profile" "${shape[@]}" || { fail "$* --profile: $(grep profile "$dir/profile")"; cat "$dir/out"; }
+    same_numbers --profile --ranks "${shape[0]}" "$@"
+    grep -q "^# profile of rank 0" "$work/out" || fail "$*: $(cat "$work/out")"
+    grep -q "profile" "$work/bare" && fail "$*: a profile that nobody asked for"
+    check "$work/seen" "${shape[@]}" || { fail "$* --profile: $(grep profile "$work/seen")"; cat "$work/out"; }
 }
 same 1 1 1 1 0 --stage 0
-[ "$device" = host ] || { same 2 1 1 1 1 --stage 3 --checkpoint-activations full; exit $((failures != 0)); }
+[ "$device" = host ] || { same 2 1 1 1 1 --stage 3 --checkpoint-activations full; exit $failed; }
 same 2 1 1 2 0 --stage 0 --accumulate 2
 same 2 1 1 1 1 --stage 3 --checkpoint-activations full
 same 2 1 1 1 0 --stage 2 --offload optimizer --dtype bfloat16 --no-overlap
@@ -88,8 +74,8 @@ same 2 2 1 1 1 --tensor 2 --stage 1 --checkpoint-activations partitioned
 same 2 1 2 2 0 --pipeline 2 --accumulate 2
 
 # A checkpoint is a row of its own, beside the steps.
-timeout 30 "$program" train --data "$dir/text" $small --profile --checkpoint "$dir/run" >"$dir/out" 2>&1
-grep -qE '^#   checkpoint +0\.3 ' "$dir/out" || fail "no row of the checkpoint: $(cat "$dir/out")"
+train --profile --checkpoint "$work/run" || fail "--checkpoint: $(cat "$work/out")"
+grep -qE '^#   checkpoint +0\.3 ' "$work/out" || fail "no row of the checkpoint: $(cat "$work/out")"
 
-[ $failures -eq 0 ] && echo "all passed"
-exit $((failures != 0))
+[ $failed -eq 0 ] && echo "all passed"
+exit $failed

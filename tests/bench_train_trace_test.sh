@@ -2,24 +2,13 @@
 # `ringzero train --trace`: all ranks on one clock: uses of units as the model has them, operations in them, the ring's work
 # unit by unit, its collectives; the losses are the bits of a run that nobody looks at. Counts and nesting judge.
 # ctest: timeout=120
-program=${RINGZERO:?path of the program}
-device=${RINGZERO_TEST_DEVICE:-host}
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failures=0
-small="--layers 2 --heads 2 --channels 16 --positions 16 --batch 2 --steps 4 --warmup 2 --validate-every 0 --validate-batches 2 --device $device"
-for ((i = 0; i < 300; i++)); do echo "the ring sends chunk $((i * 7 % 11)) to every rank"; done >"$dir/text"
-
-fail() {
-    echo "failed: $*"
-    failures=$((failures + 1))
-}
-
-numbers() { grep -oE '"(loss|norm|val_loss)":[-0-9.e+]+' "$1"; }
+set -u
+. "$(dirname "$0")/harness/program.sh"
+. "$(dirname "$0")/harness/small_run.sh"
 
 # check RANKS PIPELINE MICROS FIRST STEPS GATHERS: blocks gathered by the ring in a step
 check() {
-    python3 - "$dir/trace" "$dir/trace.svg" "$@" <<'PYTHON'
+    python3 - "$work/trace" "$work/trace.svg" "$@" <<'PYTHON'
 import json, re, sys
 import xml.etree.ElementTree
 ranks, pipeline, micros, first, steps, gathers = map(int, sys.argv[3:])
@@ -63,32 +52,27 @@ PYTHON
 traced() {
     local shape=($1)
     shift
-    timeout 30 "$program" train --ranks "${shape[0]}" --data "$dir/text" $small "$@" --json "$dir/bare" >"$dir/out" 2>&1 || fail "$* : $(cat "$dir/out")"
-    rm -f "$dir/trace" "$dir/trace.svg"
-    timeout 30 "$program" train --ranks "${shape[0]}" --data "$dir/text" $small "$@" --json "$dir/seen" --trace "$dir/trace" "${steps[@]}" \
-        >"$dir/out" 2>&1 || fail "$* --trace: $(cat "$dir/out")"
-    cmp -s <(numbers "$dir/bare") <(numbers "$dir/seen") || fail "$*: other bits with --trace"
-    grep -q "measured and predicted: OK" "$dir/out" && grep -q "^# trace: [0-9]* spans in $dir/trace and" "$dir/out" || fail "$*: $(cat "$dir/out")"
+    rm -f "$work/trace" "$work/trace.svg"
+    same_numbers "--trace $work/trace $steps" --ranks "${shape[0]}" "$@"
+    grep -q "^# trace: [0-9]* spans in $work/trace and" "$work/out" || fail "$*: $(cat "$work/out")"
     check "${shape[@]}" || fail "$* --trace"
 }
-steps=()
+steps=""
 traced "1 1 1 2 2 0" --stage 0
 traced "2 1 1 2 2 2" --stage 3 --checkpoint-activations full
-[ "$device" = host ] || exit $((failures != 0))
+[ "$device" = host ] || exit $failed
 traced "2 1 2 2 2 1" --stage 1 --accumulate 2 --transport tcp
-steps=(--trace-steps 3:9)
+steps="--trace-steps 3:9"
 traced "2 1 1 3 2 1" --tensor 2 --stage 2 --checkpoint-activations partitioned
-steps=(--trace-steps 1)
+steps="--trace-steps 1"
 traced "2 2 2 1 1 0" --pipeline 2 --accumulate 2
 
-timeout 30 "$program" train --data "$dir/text" $small --trace "$dir/none" --trace-steps 7 >"$dir/out" 2>&1
-grep -q "none written: this run ended before its step 7" "$dir/out" && [ ! -e "$dir/none" ] || fail "$(cat "$dir/out")"
-timeout 30 "$program" train --data "$dir/text" $small --trace "$dir/absent/file" >"$dir/out" 2>&1
-[ $? -eq 1 ] && grep -q "absent/file cannot be written: No such file" "$dir/out" || fail "$(cat "$dir/out")"
-timeout 30 "$program" train --data "$dir/text" $small --trace-steps 2 >"$dir/out" 2>&1
-[ $? -eq 2 ] && grep -q "expected --trace FILE" "$dir/out" || fail "$(cat "$dir/out")"
-timeout 30 "$program" train --data "$dir/text" $small --trace "$dir/none" --trace-steps 3:2 >"$dir/out" 2>&1
-[ $? -eq 2 ] && grep -q -- "--trace-steps" "$dir/out" || fail "$(cat "$dir/out")"
+train --trace "$work/none" --trace-steps 7 || fail "$(cat "$work/out")"
+grep -q "none written: this run ended before its step 7" "$work/out" && [ ! -e "$work/none" ] || fail "$(cat "$work/out")"
+train --trace "$work/absent/file"
+[ $? -eq 1 ] && grep -q "absent/file cannot be written: No such file" "$work/out" || fail "$(cat "$work/out")"
+refused "expected --trace FILE" train --data "$work/text" $small --trace-steps 2
+refused --trace-steps train --data "$work/text" $small --trace "$work/none" --trace-steps 3:2
 
-[ $failures -eq 0 ] && echo "all passed"
-exit $((failures != 0))
+[ $failed -eq 0 ] && echo "all passed"
+exit $failed
