@@ -17,7 +17,6 @@
  * machine, not on the seed: the same seed gives the same operations, victims and delays.
  */
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -313,16 +312,6 @@ static bool port_is_open(int port)
     bool open = connect(fd, (struct sockaddr *)&name, sizeof name) == 0;
     close(fd);
     return open;
-}
-
-static int count_files(const char *directory, const char *part)
-{
-    DIR *open = opendir(directory);
-    int count = 0;
-    for (struct dirent *entry; open != NULL && (entry = readdir(open)) != NULL;)
-        count += strstr(entry->d_name, part) != NULL;
-    if (open != NULL) closedir(open);
-    return count;
 }
 
 static void check_nothing_left(const struct episode *episode, struct job *job, int descriptors)

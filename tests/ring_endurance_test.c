@@ -4,7 +4,6 @@
  *   C15   16 ranks that may have 64 descriptors each: a clean error or success; 300 communicators, one after another, leave no
  *         descriptor and no mapping behind
  */
-#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,15 +125,6 @@ static void with_few_descriptors(char *transport)
     CHECK(setrlimit(RLIMIT_NOFILE, &saved) == 0);
 }
 
-static int count_descriptors(void)
-{
-    DIR *open = opendir("/proc/self/fd");
-    int count = 0;
-    while (open != NULL && readdir(open) != NULL) count++;
-    if (open != NULL) closedir(open);
-    return count;
-}
-
 /* Maps of shared memory: slots that nobody unmapped. */
 static int count_shared_maps(void)
 {
@@ -150,10 +140,10 @@ static void cycles_body(struct bootstrap *bootstrap, void *argument)
 {
     struct ring_config config = {.transport = argument, .slot_bytes = 4096};
     CHECK_OK(with_comm(bootstrap, &config, reduce_once)); /* whatever is opened once for all is open now */
-    int descriptors = count_descriptors(), maps = count_shared_maps();
+    int descriptors = count_files("/proc/self/fd", ""), maps = count_shared_maps();
     for (int i = 0; i < CYCLES; i++) CHECK_OK(with_comm(bootstrap, &config, reduce_once));
-    CHECK_MSG(count_descriptors() == descriptors, "%d descriptors after %d communicators, %d before",
-        count_descriptors(), CYCLES, descriptors);
+    CHECK_MSG(count_files("/proc/self/fd", "") == descriptors, "%d descriptors after %d communicators, %d before",
+        count_files("/proc/self/fd", ""), CYCLES, descriptors);
     CHECK_MSG(count_shared_maps() == maps, "%d shared maps after, %d before", count_shared_maps(), maps);
 }
 

@@ -4,7 +4,6 @@
  * Every survivor reduces in a loop, shrinks when that fails, and checks after each shrink that numbers, order and sums are those of the
  * ranks that are left. Who dies, and when, is each case's: once, one after another, two at once, while others shrink, the hub.
  */
-#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -242,16 +241,6 @@ static void late_body(struct bootstrap *bootstrap, void *argument)
     close_member(&member);
 }
 
-static int shared_files(void)
-{
-    DIR *directory = opendir("/dev/shm");
-    int count = 0;
-    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;)
-        count += strncmp(entry->d_name, "ringzero", 8) == 0;
-    if (directory != NULL) closedir(directory);
-    return count;
-}
-
 static void check_deaths(int nranks, const struct plan_of_deaths *plan)
 {
     int dead = 0;
@@ -263,7 +252,7 @@ static void check_deaths(int nranks, const struct plan_of_deaths *plan)
 
 int main(void)
 {
-    int before = shared_files();
+    int before = count_files("/dev/shm", "ringzero");
     for (int t = 0; t < 2; t++) {
         const char *transport = t == 0 ? "shm" : "tcp";
         check_deaths(4, &(struct plan_of_deaths){transport, .first = 4, .survivors = 0xb});
@@ -279,6 +268,6 @@ int main(void)
         ranks_as_threads(4, DEADLINE_MS, abort_body, &(struct plan_of_deaths){.transport = transport});
         ranks_as_threads(4, 500, late_body, &(struct plan_of_deaths){.transport = transport});
     }
-    CHECK(shared_files() == before);
+    CHECK(count_files("/dev/shm", "ringzero") == before);
     return test_result();
 }

@@ -4,7 +4,6 @@
  *
  * tests/ring_collectives_test.c holds the bits of windows against the reference; here is what is particular to them.
  */
-#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,15 +22,6 @@
 #else
 #define EVERY 1
 #endif
-
-static int open_descriptors(void)
-{
-    int count = 0;
-    DIR *directory = opendir("/proc/self/fd");
-    while (readdir(directory) != NULL) count++;
-    closedir(directory);
-    return count;
-}
 
 static void with_comm(struct bootstrap *bootstrap, struct ring_config config, void (*body)(struct ring_comm *, struct device *))
 {
@@ -300,7 +290,7 @@ static void far_mismatch_body(struct bootstrap *bootstrap, void *argument)
 int main(void)
 {
     CHECK(ranks_as_processes(4, DEADLINE_MS, death_body, NULL, 2) == 0);
-    int before = open_descriptors();
+    int before = count_files("/proc/self/fd", "");
     for (int n = 2; n <= 5; n += EVERY) ranks_as_threads(n, 30000, large_body, NULL);
     CHECK(ranks_as_processes(3, 30000, large_body, NULL, -1) == 0);
     ranks_as_threads(2, DEADLINE_MS, give_up_body, NULL);
@@ -308,6 +298,6 @@ int main(void)
     CHECK(ranks_as_processes(2, 30000, large_body, NULL, -1) == 0);
     ranks_as_threads(3, DEADLINE_MS, mismatch_body, NULL);
     ranks_as_threads(3, DEADLINE_MS, far_mismatch_body, NULL);
-    CHECK_MSG(open_descriptors() == before, "%d descriptors before, %d after", before, open_descriptors());
+    CHECK_MSG(count_files("/proc/self/fd", "") == before, "%d descriptors before, %d after", before, count_files("/proc/self/fd", ""));
     return test_result();
 }

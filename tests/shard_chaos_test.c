@@ -18,7 +18,6 @@
  * whatever the ZeRO stage and the way to keep activations.
  * ctest: timeout=120 labels=plain
  */
-#include <dirent.h>
 #include <dlfcn.h>
 #include <math.h>
 #include <sched.h>
@@ -212,16 +211,6 @@ static void rank_body_of(struct bootstrap *bootstrap, void *argument)
     device_close(device);
 }
 
-static int files_in_shm(void)
-{
-    DIR *open = opendir("/dev/shm");
-    int count = 0;
-    for (struct dirent *entry; open != NULL && (entry = readdir(open)) != NULL;)
-        count += strstr(entry->d_name, "ringzero") != NULL;
-    if (open != NULL) closedir(open);
-    return count;
-}
-
 static void check_survivors(const struct attempt *attempt)
 {
     char name[16];
@@ -253,7 +242,7 @@ static bool run_attempt(struct attempt *attempt)
         expect(CHECK_MSG(attempt->rank[r].record.status == STATUS_OK, "rank %d: %s", r,
             attempt->rank[r].record.text));
     expect(CHECK_MSG(waitpid(-1, NULL, WNOHANG) < 0, "a process is left"));
-    expect(CHECK_MSG(files_in_shm() == 0, "a file is left in /dev/shm"));
+    expect(CHECK_MSG(count_files("/dev/shm", "ringzero") == 0, "a file is left in /dev/shm"));
     return died;
 }
 

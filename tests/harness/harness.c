@@ -1,6 +1,7 @@
 /* harness: see harness.h. */
 #include "tests/harness/harness.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -60,6 +61,17 @@ void pause_ms(int ms)
 }
 
 int64_t since_ms(int64_t begin_ns) { return (clock_ns() - begin_ns) / 1000000; }
+
+int count_files(const char *directory, const char *part)
+{
+    DIR *open = opendir(directory);
+    if (open == NULL) return -1;
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(open)) != NULL;)
+        count += strstr(entry->d_name, part) != NULL;
+    closedir(open);
+    return count;
+}
 
 int test_result(void)
 {

@@ -36,6 +36,10 @@ int test_skip(const char *why);
 void pause_ms(int ms);
 int64_t since_ms(int64_t begin_ns); /* by clock_ns() */
 
+/* Files in a directory whose names have this part: what is left in "/dev/shm", or "" for what is open in "/proc/self/fd", where it counts a
+ * few of its own, always as many. -1: there is no such directory. */
+int count_files(const char *directory, const char *part);
+
 /* Whether a suite that runs over every transport takes this one: if it is there; and, where RINGZERO_TEST_TRANSPORTS names some ("verbs", or "shm,tcp"), if
  * it is one of them, and then not being there is a failure. Any other name, or NULL (a transport of the test's own): unless the variable is set. */
 bool test_takes(const char *transport);
