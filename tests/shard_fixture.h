@@ -147,7 +147,7 @@ static __attribute__((unused)) void run_good_job(
     }
 }
 
-/* Every rank's ledger, and each of its steps, is as predicted (I4), and holds what such a job sends. */
+/* Every rank's ledger, and each of its steps, is as predicted (I4), with all that such a job has. */
 static __attribute__((unused)) void fixture_check_ledgers(
     const struct job_record *record, const char *what)
 {
@@ -167,7 +167,8 @@ static __attribute__((unused)) void fixture_check_ledgers(
         CHECK_MSG(ledger->count >= MEMORY_TAG_COUNT && predicted >= (record->nranks > 1 ? 5 : 3),
             "%s: rank %d: %d entries, %d of them predicted", what, r, ledger->count, predicted);
         CHECK_MSG(ledger->nranks == record->nranks && ledger->differing_ranks == 0,
-            "%s: rank %d: of %d ranks, %d differ", what, r, ledger->nranks, ledger->differing_ranks);
+            "%s: rank %d: of %d ranks, %d differ", what, r, ledger->nranks,
+            ledger->differing_ranks);
         CHECK_MSG(sums == (record->config->tensor > 1), "%s: rank %d: tensor sums", what, r);
         CHECK_MSG(record->rank[r].step_differences == 0, "%s: rank %d: steps differ", what, r);
     }
