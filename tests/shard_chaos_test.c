@@ -39,6 +39,7 @@ enum { VOCAB = 101, TOKENS = 4000, STEPS = 6, SAVE_EVERY = 2, SEQUENCES = 8 };
 #define MOST_RANKS       8
 #define DEADLINE_MS      20000
 #define NEWS_OF_DEATH_MS 3000 /* until every survivor's train() has returned */
+#define ENOUGH           40   /* episodes, for a death in each moment */
 
 /* ---- moments to die at: the test's own functions stand before the libraries' ---- */
 
@@ -46,8 +47,21 @@ enum moment { IN_PRODUCT, IN_WAIT, IN_WRITE, IN_NAMING, IN_TIME, MOMENTS };
 static const char *const moment_names[MOMENTS] = {
     "a product", "a wait", "a write", "the manifest", "time"};
 
+/* The functions that ours stand before. */
+enum stand_in {
+    STAND_IN_SGEMM,
+    STAND_IN_YIELD,
+    STAND_IN_FWRITE,
+    STAND_IN_FSYNC,
+    STAND_IN_RENAME,
+    STAND_INS
+};
+static const char *const stand_in_names[STAND_INS] = {
+    "cblas_sgemm", "sched_yield", "fwrite", "fsync", "rename"};
+
 /* Of this process. */
 static struct {
+    int *calls; /* [STAND_INS], by all ranks; NULL: this is none */
     bool armed;
     enum moment moment;
     int left; /* moments until death; IN_TIME: microseconds */
@@ -59,6 +73,11 @@ static void die(int signal)
     (void)signal;
     __atomic_store_n(fate.died_ns, clock_ns(), __ATOMIC_RELEASE);
     kill(getpid(), SIGKILL);
+}
+
+static void count_call(enum stand_in function)
+{
+    if (fate.calls != NULL) __atomic_add_fetch(&fate.calls[function], 1, __ATOMIC_RELAXED);
 }
 
 /* Any thread: the communicator's, too. */
@@ -80,12 +99,14 @@ void cblas_sgemm(const enum CBLAS_ORDER order, const enum CBLAS_TRANSPOSE a_way,
     product *found = __atomic_load_n(&real, __ATOMIC_RELAXED);
     if (found == NULL) found = (product *)dlsym(RTLD_NEXT, "cblas_sgemm");
     __atomic_store_n(&real, found, __ATOMIC_RELAXED);
+    count_call(STAND_IN_SGEMM);
     reach(IN_PRODUCT);
     found(order, a_way, b_way, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
 int sched_yield(void)
 {
+    count_call(STAND_IN_YIELD);
     reach(IN_WAIT);
     return (int)syscall(SYS_sched_yield);
 }
@@ -94,6 +115,7 @@ size_t fwrite(const void *values, size_t bytes, size_t count, FILE *file)
 {
     size_t (*real)(const void *, size_t, size_t, FILE *) =
         (size_t(*)(const void *, size_t, size_t, FILE *))dlsym(RTLD_NEXT, "fwrite");
+    count_call(STAND_IN_FWRITE);
     if (!fate.armed) return real(values, bytes, count, file);
     size_t half = real(values, bytes, count / 2, file);
     fflush(file);
@@ -103,6 +125,7 @@ size_t fwrite(const void *values, size_t bytes, size_t count, FILE *file)
 
 int fsync(int fd)
 {
+    count_call(STAND_IN_FSYNC);
     reach(IN_WRITE);
     int result = (int)syscall(SYS_fsync, fd);
     reach(IN_NAMING);
@@ -113,6 +136,7 @@ int rename(const char *from, const char *to)
 {
     int (*real)(const char *, const char *) =
         (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
+    count_call(STAND_IN_RENAME);
     reach(IN_NAMING);
     int result = real(from, to);
     reach(IN_NAMING);
@@ -144,6 +168,7 @@ struct attempt {
     enum moment moment;
     int moments;
     int64_t died_ns;
+    int calls[STAND_INS];
     struct {
         struct rank_record record;
         int64_t ended_ns;
@@ -199,6 +224,7 @@ static void rank_body_of(struct bootstrap *bootstrap, void *argument)
     struct ring_comm *comm = NULL;
     blas_set_threads(1); /* and so the program is linked to it, whose product ours calls */
     fate.died_ns = &attempt->died_ns;
+    fate.calls = attempt->calls;
     if (rank == attempt->victim) own_attempt = attempt;
     if (!CHECK_OK(device_open(&device, "host"))) return;
     if (CHECK_OK(ring_comm_open(&comm, &ring, bootstrap, device))) {
@@ -358,6 +384,20 @@ static bool run_episode(int number, int deaths[MOMENTS], struct attempt *attempt
     return good;
 }
 
+/* Nobody dies in a function that training does not call any more. */
+static void check_stand_ins(const struct attempt *whole)
+{
+    for (int f = 0; f < STAND_INS; f++)
+        CHECK_MSG(whole->calls[f] > 0, "training never called %s: what does it call now?",
+            stand_in_names[f]);
+}
+
+/* Of the moments that do not hang on the machine's speed. */
+static bool all_have_died(const int deaths[MOMENTS])
+{
+    return deaths[IN_PRODUCT] > 0 && deaths[IN_WRITE] > 0 && deaths[IN_NAMING] > 0;
+}
+
 int main(int argc, char **argv)
 {
     int seconds = 10, number = 0, deaths[MOMENTS] = {0};
@@ -377,12 +417,17 @@ int main(int argc, char **argv)
     *whole = (struct attempt){.victim = -1, .nranks = MOST_RANKS};
     whole->config = config_of(&splits[0], 1, ACTIVATION_ALL);
     CHECK(!run_attempt(whole));
+    check_stand_ins(whole);
     remove_checkpoints();
     int64_t end_ns = clock_ns() + clock_ms_to_ns(1000 * (int64_t)seconds);
-    while (clock_ns() < end_ns && run_episode(number, deaths, attempt, whole, &seed)) number++;
+    /* On a slow machine these may be too few; but then for so many alone. */
+    while ((clock_ns() < end_ns || (number < ENOUGH && !all_have_died(deaths))) &&
+           run_episode(number, deaths, attempt, whole, &seed))
+        number++;
     printf("%d episodes; deaths:", number);
     for (int m = 0; m < MOMENTS; m++)
         printf(" %d in %s%s", deaths[m], moment_names[m], m + 1 < MOMENTS ? "," : "\n");
+    CHECK_MSG(!good || all_have_died(deaths), "in a product, a write or the manifest nobody died");
     munmap(shared, 2 * sizeof *shared);
     fixture_remove();
     return test_result();
