@@ -420,12 +420,6 @@ static uint64_t run_dtype(struct device *host, struct device *cuda, enum dtype d
     return hash;
 }
 
-static const char *device_of_test(void)
-{
-    const char *name = getenv("RINGZERO_TEST_DEVICE");
-    return name != NULL ? name : "cudasim";
-}
-
 /* A device of the simulator. bfloat16 takes tensor cores from compute capability 8.0 on. */
 struct run {
     const char *order, *architecture;
@@ -439,7 +433,7 @@ static int run_in(struct run run, uint64_t *hashes)
     setenv("CUDASIM_ARCH", run.architecture, 1);
     struct device *host = NULL, *cuda = NULL;
     if (!CHECK_OK(device_open(&host, "host"))) return 1;
-    if (!CHECK_OK(device_open(&cuda, device_of_test()))) return 1;
+    if (!CHECK_OK(device_open(&cuda, test_device_name()))) return 1;
     if (!CHECK(device_table(cuda, PLUGIN_MODEL) != NULL)) return 1;
     const enum dtype dtypes[] = {DTYPE_FLOAT32, DTYPE_BFLOAT16, DTYPE_FLOAT16};
     for (int i = 0; i < 3; i++) hashes[i] = run_dtype(host, cuda, dtypes[i], run.large);
@@ -450,14 +444,14 @@ static int run_in(struct run run, uint64_t *hashes)
 
 int main(void)
 {
-    if (device_known(device_of_test()) != STATUS_OK) return test_skip(status_text());
+    if (device_known(test_device_name()) != STATUS_OK) return test_skip(status_text());
     enum { RUNS = 4, SAME = 3 }; /* the first ones differ in the order of threads alone */
     static const struct run runs[RUNS] = {{"forward", "80", false}, {"reverse", "80", false},
         {"random:7", "80", false}, {"forward", "75", true}};
     uint64_t(*hashes)[3] = mmap(
         NULL, sizeof *hashes * RUNS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (hashes == MAP_FAILED) abort();
-    int count = strcmp(device_of_test(), "cudasim") == 0 ? RUNS : 1;
+    int count = strcmp(test_device_name(), "cudasim") == 0 ? RUNS : 1;
     for (int i = 0; i < count; i++) {
         fflush(NULL);
         pid_t child = fork();

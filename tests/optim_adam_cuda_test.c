@@ -195,12 +195,6 @@ static void run_all(struct fixture *f)
     test_step(f, 0, 0, DTYPE_BFLOAT16, DTYPE_BFLOAT16, true, false);
 }
 
-static const char *device_of_test(void)
-{
-    const char *name = getenv("RINGZERO_TEST_DEVICE");
-    return name != NULL ? name : "cudasim";
-}
-
 /* In a process of its own: the simulator reads its settings once. */
 static int run_order(const char *order)
 {
@@ -208,7 +202,7 @@ static int run_order(const char *order)
     struct device *device = NULL;
     struct fixture f = {.host = {.ops = &adam_ops_host}};
     struct span sum, scratch;
-    if (!CHECK_OK(device_open(&device, device_of_test()))) return 1;
+    if (!CHECK_OK(device_open(&device, test_device_name()))) return 1;
     f.cuda = (struct adam_context){.ops = adam_ops_of(device), .device = device};
     if (!CHECK(f.cuda.ops != NULL && f.cuda.ops->queued)) return 1;
     if (!CHECK_OK(stream_open(&f.cuda.stream, device, "adam"))) return 1;
@@ -234,9 +228,9 @@ static int run_order(const char *order)
 
 int main(void)
 {
-    if (device_known(device_of_test()) != STATUS_OK) return test_skip(status_text());
+    if (device_known(test_device_name()) != STATUS_OK) return test_skip(status_text());
     static const char *const orders[] = {"forward", "reverse", "random:7"};
-    int runs = strcmp(device_of_test(), "cudasim") == 0 ? 3 : 1;
+    int runs = strcmp(test_device_name(), "cudasim") == 0 ? 3 : 1;
     for (int i = 0; i < runs; i++) {
         fflush(NULL);
         pid_t child = fork();

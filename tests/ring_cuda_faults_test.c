@@ -18,12 +18,6 @@
 #define COUNT 300007
 #define FEW   7001 /* too many for lines, but few enough for the slots */
 
-static const char *device_of_test(void)
-{
-    const char *name = getenv("RINGZERO_TEST_DEVICE");
-    return name != NULL ? name : "cudasim";
-}
-
 struct world {
     struct device *device;
     struct ring_comm *comm;
@@ -46,7 +40,7 @@ static bool world_open(struct world *world, const struct setting *setting, struc
     struct ring_config config = {.slot_bytes = 16384, .slot_count = 4, .cuda_mode = setting->mode};
     *world = (struct world){.rank = bootstrap_rank(bootstrap), .n = bootstrap_nranks(bootstrap)};
     if (setting->hosts) config.host = world->rank == world->n - 1 ? "there" : "here";
-    if (!CHECK_OK(device_open(&world->device, device_of_test()))) return false;
+    if (!CHECK_OK(device_open(&world->device, test_device_name()))) return false;
     CHECK_OK(stream_open(&world->stream, world->device, "test"));
     world->host = calloc(COUNT, sizeof *world->host);
     if (!CHECK_OK(ring_comm_open(&world->comm, &config, bootstrap, world->device))) return false;
@@ -180,7 +174,7 @@ static void death_body(struct bootstrap *bootstrap, void *argument)
 
 int main(void)
 {
-    if (!test_has_device(device_of_test())) return test_skip(device_of_test());
+    if (!test_has_device(test_device_name())) return test_skip(test_device_name());
     static struct setting settings[] = {{"copies", false, COUNT, COUNT - 1, false}, {"kernel", false, COUNT, COUNT - 1, false},
         {"copies", true, COUNT, COUNT - 1, false}, {"kernel", true, COUNT, COUNT - 1, false}, {"copies", false, COUNT, COUNT - 1, true},
         {"kernel", false, COUNT, COUNT - 1, true}};

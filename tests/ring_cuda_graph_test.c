@@ -17,12 +17,6 @@
 #define SMALL  203
 #define TURNS  5
 
-static const char *device_of_test(void)
-{
-    const char *name = getenv("RINGZERO_TEST_DEVICE");
-    return name != NULL ? name : "cudasim";
-}
-
 struct setting {
     struct ring_config config;
     bool hosts;       /* the last rank is on another one */
@@ -43,7 +37,7 @@ static bool world_open(struct world *world, const struct setting *setting, struc
     struct ring_config config = setting->config;
     *world = (struct world){.rank = bootstrap_rank(bootstrap), .n = bootstrap_nranks(bootstrap)};
     if (setting->hosts) config.host = world->rank == world->n - 1 ? "there" : "here";
-    if (!CHECK_OK(device_open(&world->device, device_of_test()))) return false;
+    if (!CHECK_OK(device_open(&world->device, test_device_name()))) return false;
     CHECK_OK(stream_open(&world->stream, world->device, "test"));
     CHECK_OK(memory_alloc(&world->large, LARGE * sizeof(int32_t), MEMORY_WORKSPACE, world->device));
     CHECK_OK(memory_alloc(&world->small, SMALL * sizeof(int32_t), MEMORY_WORKSPACE, world->device));
@@ -164,7 +158,7 @@ static void late_body(struct bootstrap *bootstrap, void *argument)
 
 int main(void)
 {
-    if (!test_has_device(device_of_test())) return test_skip(device_of_test());
+    if (!test_has_device(test_device_name())) return test_skip(test_device_name());
     static struct setting plain = {{.cuda_mode = "kernel", .slot_bytes = 4096, .slot_count = 4}, false, NULL};
     static struct setting channels = {{.cuda_mode = "kernel", .channels = 2, .cuda_line_bytes = 200}, false, NULL};
     static struct setting copies = {{.cuda_mode = "copies"}, false, "the host drives its copies (RINGZERO_CUDA_MODE)"};

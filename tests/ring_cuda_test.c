@@ -37,8 +37,7 @@ int main(void)
         {{{.cuda_mode = "kernel", .slot_bytes = 1024, .slot_count = 4}, .quick = true, .hosts = 2, .blocks = true}, {3}},
         {{{.cuda_mode = "kernel", .slot_bytes = 1024, .slot_count = 4, .channels = 2}, .quick = true, .hosts = 2, .blocks = true, .host_ranks = 2}, {4}},
     };
-    const char *name = getenv("RINGZERO_TEST_DEVICE");
-    if (name == NULL) name = "cudasim";
+    const char *name = test_device_name();
     if (!test_has_device(name)) return test_skip(name);
     for (size_t r = 0; r < sizeof runs / sizeof *runs; r++)
         for (int i = 0; i < 8 && runs[r].nranks[i] != 0; i++) {

@@ -228,8 +228,7 @@ static void body(struct bootstrap *bootstrap, void *argument)
 int main(void)
 {
     static const int nranks[] = {1, 2, 3, 5, 8};
-    const char *device = getenv("RINGZERO_TEST_DEVICE");
-    if (device == NULL) device = "cudasim";
+    const char *device = test_device_name();
     struct setting settings[] = {
         {{.transport = "shm", .slot_bytes = 1024, .slot_count = 4}, "host"},
         {{.transport = "tcp", .slot_bytes = 4096, .slot_count = 4}, "host"},

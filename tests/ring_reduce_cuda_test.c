@@ -167,8 +167,7 @@ static void check_all(const char *name)
 int main(void)
 {
     static const char *const orders[] = {"forward", "reverse", "random"};
-    const char *name = getenv("RINGZERO_TEST_DEVICE");
-    if (name == NULL) name = "cudasim";
+    const char *name = test_device_name();
     if (!test_has_device(name)) return test_skip(name);
     for (int i = 0; i < (strcmp(name, "cudasim") == 0 ? 3 : 1); i++) {
         fflush(NULL);

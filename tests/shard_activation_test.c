@@ -243,8 +243,7 @@ int main(void)
         }
     test_ways("host", 3, MOST - 1, false, 1);
     test_ways("host", 3, MOST, true, 2);
-    const char *device = getenv("RINGZERO_TEST_DEVICE");
-    if (device == NULL) device = "cudasim";
+    const char *device = test_device_name();
     for (int nranks = 1; nranks <= 3 && test_has_device(device); nranks++) {
         test_ways(device, nranks, 64, false, -1);
         test_ways(device, nranks, 101, false, -1);

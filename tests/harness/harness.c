@@ -101,6 +101,12 @@ bool test_takes(const char *name)
     return named != NULL ? CHECK_MSG(there, "transport %s is not there", name) : there;
 }
 
+const char *test_device_name(void)
+{
+    const char *name = getenv("RINGZERO_TEST_DEVICE");
+    return name != NULL ? name : "cudasim";
+}
+
 bool test_has_device(const char *name)
 {
     if (device_known(name) == STATUS_OK) return true;

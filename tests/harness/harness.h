@@ -44,6 +44,10 @@ int count_files(const char *directory, const char *part);
  * it is one of them, and then not being there is a failure. Any other name, or NULL (a transport of the test's own): unless the variable is set. */
 bool test_takes(const char *transport);
 
+/* The device on which a test of CUDA runs: the one that RINGZERO_TEST_DEVICE names, else the
+ * simulator. */
+const char *test_device_name(void);
+
 /* Whether a device that a module brings ("cuda", "cudasim") can be tested: if not, says why. */
 bool test_has_device(const char *name);
 
