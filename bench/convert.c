@@ -187,8 +187,22 @@ static bool same_model(const struct model_config *a, const struct model_config *
            model_rotary_base(a) == model_rotary_base(b);
 }
 
-/* The options of `ringzero train` that give this model. */
-static void model_options(char text[256], const struct model_config *config)
+/* The first preset of this architecture and rotary base, which no option of `ringzero train` sets;
+ * NULL: none has it. */
+static const char *preset_like(const struct model_config *config)
+{
+    struct model_config preset;
+    const char *name;
+    for (size_t i = 0; (name = model_preset_name(i)) != NULL; i++)
+        if (model_preset(&preset, name) == STATUS_OK &&
+            preset.architecture == config->architecture &&
+            model_rotary_base(&preset) == model_rotary_base(config))
+            return name;
+    return NULL;
+}
+
+/* The options of `ringzero train` that give this model, `like` a preset. */
+static void model_options(char text[256], const char *like, const struct model_config *config)
 {
     bool is_llama = config->architecture == ARCHITECTURE_LLAMA;
     struct model_config preset;
@@ -203,16 +217,29 @@ static void model_options(char text[256], const struct model_config *config)
         snprintf(hidden, sizeof hidden, " --hidden %lld", (long long)model_hidden(config));
     if (config->kv_heads != 0 || is_llama)
         snprintf(kv, sizeof kv, " --kv-heads %d", model_kv_heads(config));
-    name = !is_llama ? "nano" : model_rotary_base(config) == 10000 ? "llama-nano" : "llama-1b";
     snprintf(text, 256,
-        "--model %s --layers %d --heads %d%s --channels %d%s --vocab %d --positions %d", name,
+        "--model %s --layers %d --heads %d%s --channels %d%s --vocab %d --positions %d", like,
         config->layers, config->heads, kv, config->channels, hidden, config->vocab, config->max_t);
+}
+
+static void print_advice(const char *out, const struct model_config *config)
+{
+    char options[256];
+    const char *like = preset_like(config);
+    if (like == NULL) {
+        printf("train cannot go on with it: its rotary base is %d, expected 10000 (as llama-nano's) "
+               "or 500000 (llama-1b's): `ringzero sample` and `evaluate` take %s as it is\n",
+            model_rotary_base(config), out);
+        return;
+    }
+    model_options(options, like, config);
+    printf("train on with: ringzero train %s --resume %s --data …\n", options, out);
 }
 
 static void print_summary(const struct convert *convert)
 {
     const struct weights *target = convert->target;
-    char shape[MODEL_SHAPE_BYTES], options[256];
+    char shape[MODEL_SHAPE_BYTES];
     double bytes = (double)convert->params.elements * (double)dtype_bytes(target->dtype);
     model_shape(shape, &target->config);
     printf("%s, %s: %zu parameters\n", architecture_name(target->config.architecture), shape,
@@ -220,9 +247,7 @@ static void print_summary(const struct convert *convert)
     printf("%s (%s, %s) -> %s (%s, %s): %.1f MB of values in %.2f s\n", convert->in,
         convert->from->name, dtype_name(convert->source->dtype), convert->out, convert->to->name,
         dtype_name(target->dtype), bytes * 1e-6, convert->seconds);
-    if (convert->to != &model_kind_checkpoint) return;
-    model_options(options, &target->config);
-    printf("train on with: ringzero train %s --resume %s --data …\n", options, convert->out);
+    if (convert->to == &model_kind_checkpoint) print_advice(convert->out, &target->config);
 }
 
 static cJSON *describe(const struct convert *convert)

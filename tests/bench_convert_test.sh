@@ -63,6 +63,10 @@ run convert "$work/llama-hf" "$work/llama2"
 grep -qF -- "--model llama-nano --layers 1 --heads 8 --kv-heads 4 --channels 16 --hidden 24" "$work/out" || fail "Llama's options: $(cat "$work/out")"
 run convert "$work/llama2" "$work/llama3.safetensors"
 cmp "$work/llama-hf/model.safetensors" "$work/llama3.safetensors" || fail "Llama there and back"
+golden_llama=$(dirname "$0")/golden/llama_hf_golden.safetensors # no preset turns heads as it does
+run convert "$golden_llama" "$work/llama500"
+grep -qF "its rotary base is 500, expected 10000" "$work/out" || fail "a base of 500: $(cat "$work/out")"
+grep -q "train on with" "$work/out" && fail "a model that train has not: $(cat "$work/out")"
 
 # Faults.
 refused "expected two paths" convert "$work/start"
