@@ -79,6 +79,13 @@ MUST_CHECK enum status manifest_write(const char *directory, const uint64_t *byt
  * errors: DATA, INVALID, naming file, field, found and expected. */
 MUST_CHECK enum status manifest_read(
     struct manifest *manifest, const char *directory, const struct trainer *trainer);
+
+/* That its ranges have every element of the model exactly once. For after manifest_read() and the
+ * checks of the files: its time grows with the model that the manifest tells. errors: DATA naming
+ * the elements that two ranges have, or none; SYSTEM (memory). cost: a sort of each unit's runs
+ * (params_walk()): one a range, but one a row where ranks share columns. */
+MUST_CHECK enum status manifest_check_cover(
+    const struct manifest *manifest, const char *directory);
 void manifest_free(struct manifest *manifest);
 
 #endif

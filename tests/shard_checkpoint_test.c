@@ -96,6 +96,34 @@ static void flip_bit(const char *path, long offset)
     fclose(file);
 }
 
+static void put_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+/* Rank 1's file claims the elements of unit 0 that rank 0's has, and as many are in no file: numbers
+ * alone would not tell. */
+static void test_overlap(const struct train_config *config, const char *manifest)
+{
+    char before[1 << 14], text[sizeof before];
+    FILE *file = fopen(manifest, "r");
+    if (!CHECK(file != NULL && fgets(before, sizeof before, file) != NULL)) return;
+    fclose(file);
+    memcpy(text, before, sizeof text);
+    char *begin = strstr(text, "shard-00001-of-00002.bin");
+    begin = begin != NULL ? strstr(begin, "[[0,") : NULL;
+    if (!CHECK(begin != NULL && begin[4] != '0')) return;
+    for (begin += 4; begin[1] != ','; begin++) *begin = ' ';
+    *begin = '0';
+    put_text(manifest, text);
+    expect_damage(config,
+        (const char *const[]){"manifest.json: elements 0 to ",
+            " of unit 0 are in shards[0].ranges[0] (shard-00000-of-00002.bin) and in "
+            "shards[1].ranges[0] (shard-00001-of-00002.bin), expected in one of them", NULL});
+    put_text(manifest, before);
+}
+
 static void test_damage(const char *directory)
 {
     struct job_record record;
@@ -113,6 +141,7 @@ static void test_damage(const char *directory)
     expect_damage(&config,
         (const char *const[]){"shard-00001-of-00002.bin", "crc32 is", "expected", older, NULL});
     flip_bit(path, (long)about.st_size / 2);
+    test_overlap(&config, manifest);
     run_good_job(&record, &config, 2, "shm");
     CHECK(record.rank[0].first_step == 6);
 

@@ -294,22 +294,22 @@ static void refused_manifest(const char *directory, const char *from, const char
     put_text(path, text);
 }
 
-/* A block that is there twice instead of another one. */
-static void test_missing_unit(const char *directory)
+/* Elements that two ranges have, or none: also where as many are twice there as are missing, so that
+ * numbers alone tell nothing. The file's ranges are units: 0 to 2 rows of the embedding, 3 positions,
+ * 4 to 6 the blocks, 7 the norm. */
+static void test_cover(const char *directory)
 {
-    char path[512], text[8192];
-    float values[24];
-    struct weights *weights;
-    struct params params;
-    change_manifest(path, text, directory, "[4,0,", "[5,0,");
-    if (!CHECK_OK(weights_open(&weights, directory, &weights_checkpoint, 0)) || !CHECK_OK(params_make(&params, &weights->config))) return;
-    for (int i = 0; i < params.param_count; i++)
-        if (strcmp(params.param[i].name, "h.0.ln1w") == 0)
-            CHECK_STATUS(weights_read(values, &params.param[i], weights), STATUS_DATA);
-    CHECK_TEXT("step-00000000/manifest.json: its ranges hold 0 numbers of h.0.ln1w, expected 24");
-    params_free(&params);
-    weights_close(weights);
-    put_text(path, text);
+    static const char *const words[][3] = {
+        {"[4,0,", "[5,0,", "elements 0 to 7223 of unit 4 are in none of its files, expected each in one"},
+        {"[4,0,7224,", "[4,1,7223,", "elements 0 to 0 of unit 4 are in none of its files"},
+        {"[4,0,7224,", "[4,0,10,", "elements 10 to 7223 of unit 4 are in none of its files"},
+        {"[4,0,7224,", "[4,0,7000,78336],[4,7001,223,", "elements 7000 to 7000 of unit 4 are in none"},
+        {"[5,0,7224,", "[4,7000,100,0],[5,0,7224,",
+            "elements 7000 to 7099 of unit 4 are in shards[0].ranges[4] (shard-00000-of-00001.bin) and in "
+            "shards[0].ranges[5] (shard-00000-of-00001.bin), expected in one of them: it is damaged"},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        refused_manifest(directory, words[i][0], words[i][1], words[i][2]);
 }
 
 static void flip(const char *path, long at)
@@ -343,7 +343,7 @@ static void test_damage(void)
     refused_manifest(directory, "\"ranges\":", "\"part\":[0,1,3,3],\"ranges\":", "shards[0].part[2] is 3, expected a whole number from 0 to 2: it is damaged");
     refused_manifest(directory, "\"ranges\":", "\"part\":[0,1,0],\"ranges\":", "shards[0].part[3] is missing or no number");
     refused_manifest(directory, "[4,0,", "[4,-1,", "shards[0].ranges[4][1] is -1, expected a whole number from 0 to");
-    test_missing_unit(directory);
+    test_cover(directory);
     flip(path, 100);
     refused(directory, STATUS_DATA, "shard-00000-of-00001.bin: crc32 is");
     flip(path, 100);

@@ -74,6 +74,18 @@ static void check_ranges(const struct manifest *manifest, const struct params *p
     }
 }
 
+/* Found whole, ranges have as many elements as the model. */
+static void check_cover(bool honest, const struct manifest *manifest, const struct params *params)
+{
+    size_t claimed = 0;
+    enum status status = manifest_check_cover(manifest, directory);
+    FUZZ_EXPECT(status == STATUS_OK || (status == STATUS_DATA && !honest));
+    for (int s = 0; s < manifest->shard_count; s++)
+        for (int i = 0; i < manifest->shard[s].range_count; i++)
+            claimed += manifest->shard[s].range[i].count;
+    FUZZ_EXPECT(status != STATUS_OK || claimed == params->elements);
+}
+
 /* The same file, as one reads it who knows no model. */
 static void check_alone(bool honest)
 {
@@ -93,14 +105,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     const struct trainer *trainer = small_trainer();
     struct fuzz_input input = {data, bytes};
-    bool changes = fuzz_byte(&input) % 2 != 0;
+    bool changes = fuzz_byte(&input) % 2 != 0, honest = bytes == 1 && changes;
     if (changes) write_changed(trainer, &input);
     else write_manifest(input.data, input.bytes);
     struct manifest manifest;
     enum status status = manifest_read(&manifest, directory, trainer);
     if (status == STATUS_OK) check_ranges(&manifest, &trainer->params);
-    FUZZ_EXPECT(status == STATUS_OK || bytes != 1 || !changes); /* the honest one is taken */
+    if (status == STATUS_OK) check_cover(honest, &manifest, &trainer->params);
+    FUZZ_EXPECT(status == STATUS_OK || !honest); /* which is taken */
     manifest_free(&manifest);
-    check_alone(bytes == 1 && changes);
+    check_alone(honest);
     return 0;
 }
