@@ -10,7 +10,8 @@
 #include "model/ops_host.h"
 #include "model/weights_kind.h"
 
-#define PIECE ((size_t)64 << 10) /* values */
+#define PIECE       ((size_t)64 << 10) /* values */
+#define PART_ENDING ".part"            /* of a file that is not whole yet */
 
 /* ---- kinds ---- */
 
@@ -56,12 +57,20 @@ void weights_widen(float *to, const void *from, size_t count, enum dtype dtype)
 
 static enum status fail_write(const struct weights *weights)
 {
-    return FAIL(STATUS_SYSTEM, "%s.part: cannot be written: %s", weights->path, strerror(errno));
+    return FAIL(STATUS_SYSTEM, "%s" PART_ENDING ": cannot be written: %s", weights->path, strerror(errno));
+}
+
+static enum status check_length(const char *path)
+{
+    size_t most = PATH_MAX - sizeof PART_ENDING, bytes = strlen(path);
+    if (bytes <= most) return STATUS_OK;
+    return FAIL(STATUS_INVALID,
+        "%.60s…: the path has %zu bytes, expected at most %zu: take a shorter one", path, bytes, most);
 }
 
 static void part_of(char part[PATH_MAX], const struct weights *weights)
 {
-    snprintf(part, PATH_MAX, "%s.part", weights->path);
+    snprintf(part, PATH_MAX, "%s" PART_ENDING, weights->path);
 }
 
 FILE *weights_open_part(enum status *status, const struct weights *weights)
@@ -142,6 +151,8 @@ enum status weights_open(
 enum status weights_create(struct weights **out, const char *path,
     const struct weights_format *format, const struct model_config *config, enum dtype dtype)
 {
+    *out = NULL;
+    TRY(check_length(path));
     TRY(make(out, path, format));
     (*out)->config = *config;
     (*out)->dtype = dtype;

@@ -24,9 +24,16 @@ static const char *base_of(const char *path)
     return slash == NULL ? path : slash + 1;
 }
 
-static void path_beside(char beside[PATH_MAX], const char *path)
+static enum status path_beside(char beside[PATH_MAX], const char *path)
 {
-    snprintf(beside, PATH_MAX, "%.*s" ABOUT_NAME, (int)(base_of(path) - path), path);
+    size_t folder = (size_t)(base_of(path) - path), most = PATH_MAX - sizeof ABOUT_NAME;
+    if (folder > most)
+        return FAIL(STATUS_INVALID,
+            "%.60s…: the path of its folder has %zu bytes, expected at most %zu, since it may hold a "
+            ABOUT_NAME ": take a shorter one", path, folder, most);
+    memcpy(beside, path, folder);
+    memcpy(beside + folder, ABOUT_NAME, sizeof ABOUT_NAME);
+    return STATUS_OK;
 }
 
 /* ---- reading ---- */
@@ -44,7 +51,7 @@ static enum status parse_beside(cJSON **root, const char *path)
     char beside[PATH_MAX];
     struct mapped_file file;
     *root = NULL;
-    path_beside(beside, path);
+    TRY(path_beside(beside, path));
     if (access(beside, F_OK) != 0 && errno == ENOENT) return STATUS_OK;
     TRY(mapped_file_open(&file, beside, "JSON about a model"));
     *root = cJSON_ParseWithLength((const char *)file.data, file.bytes);
@@ -220,7 +227,7 @@ enum status weights_about_write(const char *path, const struct model_config *con
 {
     char beside[PATH_MAX];
     if (strcmp(base_of(path), FILE_NAME) != 0) return STATUS_OK;
-    path_beside(beside, path);
+    TRY(path_beside(beside, path));
     FILE *file = fopen(beside, "wxe");
     if (file == NULL && errno == EEXIST) return STATUS_OK;
     if (file == NULL) return FAIL(STATUS_SYSTEM, "%s: cannot be written: %s", beside, strerror(errno));

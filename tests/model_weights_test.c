@@ -200,13 +200,18 @@ static void refused(const char *name, const struct weights_format *format, const
     CHECK_TEXT(words);
 }
 
-static void safetensors_text(const char *json, size_t data, const char *words)
+static void put_safetensors(const char *name, const char *json, size_t data)
 {
     char bytes[4096] = {0};
     uint64_t length = strlen(json);
     memcpy(bytes, &length, sizeof length);
     memcpy(bytes + 8, json, length);
-    put("bad.safetensors", bytes, 8 + (size_t)length + data);
+    put(name, bytes, 8 + (size_t)length + data);
+}
+
+static void safetensors_text(const char *json, size_t data, const char *words)
+{
+    put_safetensors("bad.safetensors", json, data);
     refused("bad.safetensors", &weights_safetensors, words);
 }
 
@@ -285,6 +290,36 @@ static void check_beside(void)
     CHECK(unlink(in_folder("config.json")) == 0 && mkdir(in_folder("config.json"), 0777) == 0);
     safetensors_text("{" GPT2 "}", 16, "config.json: found a directory, expected a regular file of JSON");
     CHECK(rmdir(in_folder("config.json")) == 0);
+}
+
+/* The same file by a path of this many bytes. */
+static const char *long_path(size_t bytes, const char *name)
+{
+    static char longer[2 * PATH_MAX];
+    size_t begin = strlen(folder), end = bytes - strlen(name);
+    memcpy(longer, folder, begin);
+    memset(longer + begin, '/', end - begin);
+    memcpy(longer + end, name, strlen(name) + 1);
+    return longer;
+}
+
+/* A path that fits while the name beside it does not is refused: cut short it would be another file's. */
+static void check_long_paths(const struct model_host *host)
+{
+    struct weights *weights;
+    put("x", "", 0);
+    CHECK_STATUS(weights_open(&weights, long_path(PATH_MAX - 1, "x"), &weights_safetensors, 0), STATUS_DATA);
+    put_safetensors("x", "{" GPT2 "}", 16);
+    CHECK_STATUS(weights_open(&weights, long_path(PATH_MAX - 1, "x"), &weights_safetensors, 0), STATUS_INVALID);
+    CHECK_TEXT("the path of its folder has 4094 bytes, expected at most 4084");
+    for (size_t bytes = PATH_MAX - 5; bytes >= PATH_MAX - 6; bytes--) {
+        const char *to = long_path(bytes, "long.safetensors");
+        enum status status = weights_create(
+            &weights, to, &weights_safetensors, &host->params.config, DTYPE_FLOAT32);
+        CHECK_STATUS(status, bytes == PATH_MAX - 6 ? STATUS_OK : STATUS_INVALID);
+        if (status != STATUS_OK) CHECK_TEXT("the path has 4091 bytes, expected at most 4090: take a shorter one");
+        weights_close(weights);
+    }
 }
 
 /* All of it written, up to finishing; which is tried with no room for files if `full`. */
@@ -388,6 +423,7 @@ int main(void)
     check_faults();
     check_finish_faults(&host);
     check_beside();
+    check_long_paths(&host);
     check_llama_faults();
     model_host_free(&host);
     model_host_free(&other);
