@@ -214,7 +214,7 @@ static const struct argp argp = {
     "COLLECTIVE",
     "Measures a collective: time, bandwidth, right results, and bytes on the wire. COLLECTIVE is " COLLECTIVES
     " (each rank sends to the next and receives from the one before). Starts 2 ranks "
-    "unless --ranks says otherwise, or joins the ranks that torchrun started."
+    "unless --ranks says otherwise, or joins those that a launcher started."
     "\vColumns are those of nccl-tests. Size is the whole array, also where count "
     "is one rank's part (reduce_scatter, all_gather, scatter, gather, all_to_all); counts are not rounded. algbw is "
         "size / time, "
@@ -225,7 +225,8 @@ static const struct argp argp = {
     "the prediction; 2 for bad input; 128 + signal when a rank was killed. With --on-death shrink it is rank 0's, so 0 when those "
     "that are left have finished.\n\n"
     "Examples:\n  ringzero bench all_reduce --ranks 4 -b 8 -e 128M -f 2\n"
-    "  ringzero bench all_reduce --ranks 4 -b 1K -e 64M -f 4 -I --plot busbw.svg --trace ring.json",
+    "  ringzero bench all_reduce --ranks 4 -b 1K -e 64M -f 4 -I --plot busbw.svg\n"
+    "  ringzero bench all_reduce --ranks 4 -b 8M -e 8M --trace ring.json",
     children,
     options_help_filter,
     NULL,

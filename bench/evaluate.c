@@ -42,10 +42,9 @@ struct evaluate {
 enum { KEY_DATA = 0x200, KEY_VALIDATION, KEY_HELLASWAG, KEY_BATCH, KEY_SEQ };
 
 static const struct argp_option list[] = {
-    {"validation", KEY_VALIDATION, "FILE|GLOB", 0, "text or token shards: the loss on all of it",
-        2},
+    {"validation", KEY_VALIDATION, "FILE|GLOB", 0, "the same: the loss on all of it", 2},
     {"data", KEY_DATA, "FILE|GLOB", 0,
-        "the same of its last tenth, which `ringzero train --data` has not seen", 2},
+        "text or token shards: the loss on the last tenth, which `ringzero train --data` has not seen", 2},
     {"hellaswag", KEY_HELLASWAG, "FILE", 0,
         "questions with endings, in llm.c's format: how often the right one is the likeliest", 2},
     {"batch", KEY_BATCH, "N", 0, "sequences, or endings, that are computed at once (8)", 2},
@@ -94,8 +93,8 @@ static const struct argp argp = {.options = list,
            "seconds.\n\n"
            "Examples:\n"
            "  ringzero evaluate --checkpoint run --data bible.txt\n"
-           "  ringzero evaluate --checkpoint model.safetensors --validation 'val_*.bin' "
-           "--hellaswag hellaswag_val.bin\n"};
+           "  ringzero evaluate --checkpoint model.safetensors --validation 'val_*.bin' \\\n"
+           "      --hellaswag hellaswag_val.bin\n"};
 
 static void check(const struct evaluate *evaluate)
 {

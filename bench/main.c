@@ -12,7 +12,7 @@ static const struct program {
     const char *purpose;
 } programs[] = {
     {"bench", bench_main, "bandwidth and latency of a collective, as nccl-tests prints them"},
-    {"train", train_main, "a GPT-2 on text or token shards, on many ranks"},
+    {"train", train_main, "a GPT-2 or a Llama on text or token shards, on many ranks"},
     {"tokenize", tokenize_main, "text into token shards, by GPT-2's byte-pair encoding, and back"},
     {"sample", sample_main, "text from a model, token by token"},
     {"convert", convert_main, "a model's weights: checkpoint, safetensors or llm.c's file, into another"},

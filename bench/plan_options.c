@@ -71,7 +71,8 @@ static const char manual[] =
     "and event, null or beside bytes, free, largest_hole).\n\n"
     "Exit code: 0, also where it does not fit; 2 for bad input.\n\n"
     "Examples:\n  ringzero plan --model gpt2-1558m --ranks 64 --dtype bfloat16 --memory 24G\n"
-    "  ringzero plan --model gpt2-124m --ranks 8 --stage 3 --checkpoint-activations full\n"
+    "  ringzero plan --model gpt2-124m --ranks 8 --stage 3 \\\n"
+    "      --checkpoint-activations full\n"
     "  ringzero plan --paper\n"
     "  ringzero plan --fragmentation --model gpt2-124m --batch 8";
 

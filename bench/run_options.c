@@ -106,10 +106,10 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 
 static const struct argp_option options[] = {
     {"model", KEY_MODEL, "NAME", 0, "one of", 2}, /* the names: see help_filter() */
-    {"layers", KEY_LAYERS, "N", 0, "blocks, instead of the preset's number", 2},
+    {"layers", KEY_LAYERS, "N", 0, "blocks, the same", 2},
     {"heads", KEY_HEADS, "N", 0, "of attention, the same; divides the channels", 2},
     {"kv-heads", KEY_KV_HEADS, "N", 0, "of keys and values, the same; divides the heads", 2},
-    {"channels", KEY_CHANNELS, "N", 0, "width, the same", 2},
+    {"channels", KEY_CHANNELS, "N", 0, "width, instead of the preset's", 2},
     {"hidden", KEY_HIDDEN, "N", 0, "width between the two feed-forward layers, the same", 2},
     {"vocab", KEY_VOCAB, "N", 0, "ids, the same; text needs 256 and gets no more", 2},
     {"positions", KEY_POSITIONS, "N", 0, "the longest sequence, the same", 2},

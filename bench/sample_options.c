@@ -97,8 +97,10 @@ static const struct argp argp = {
         "first text), seconds, tokens_per_s.\n\n"
         "Examples:\n"
         "  ringzero sample --checkpoint run --prompt 'And God said' --tokens 400\n"
-        "  ringzero sample --checkpoint model.safetensors --vocabulary gpt2.tiktoken --prompt 'To be'\n"
-        "  echo 'To be, or' | ringzero sample --checkpoint model.bin --prompt-file - --count 3 --top-p 0.9\n",
+        "  ringzero sample --checkpoint model.safetensors --vocabulary gpt2.tiktoken \\\n"
+        "      --prompt 'To be'\n"
+        "  echo 'To be, or' | ringzero sample --checkpoint model.bin --prompt-file - \\\n"
+        "      --count 3 --top-p 0.9\n",
 };
 
 struct sample_options sample_options_parse(int argc, char **argv)

@@ -96,9 +96,10 @@ static const struct argp argp = {
     "and then Broadcast, of whole buffers.\n\n"
     "Examples:\n  ringzero show all_reduce --ranks 4 --count 1000000\n"
     "  ringzero show all_reduce --ranks 8 --hosts 2\n"
-    "  ringzero show all_reduce --ranks 2..1024 --bytes 1G --simulate alpha=5us,beta=50GB/s --plot ring.svg\n"
-    "  ringzero show all_reduce --ranks 64 --bytes 1K..1G \\\n"
-    "      --simulate alpha=5us,beta=50GB/s,nodes=8,alpha_node=1us,beta_node=300GB/s",
+    "  ringzero show all_reduce --ranks 2..1024 --bytes 1G --plot ring.svg \\\n"
+    "      --simulate alpha=5us,beta=50GB/s\n"
+    "  ringzero show all_reduce --ranks 64 --bytes 1K..1G --simulate \\\n"
+    "      alpha=5us,beta=50GB/s,nodes=8,alpha_node=1us,beta_node=300GB/s",
     children,
     options_help_filter,
     NULL,

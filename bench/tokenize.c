@@ -110,9 +110,9 @@ static const struct argp argp = {.options = tokenize_options,
     .children = children,
     .help_filter = options_help_filter,
     .doc = "Turns text into token shards by GPT-2's byte-pair encoding.\v"
-           "Each file is one document: an end of text stands before it. Any bytes have tokens; a\n"
-           "marker like <|endoftext|> within a file is text. Words are cut by GPT-2's rule whatever\n"
-           "the vocabulary. Ids take 2 bytes, with more than 65,536 tokens 4.\n\n"
+           "Each file is one document: an end of text stands before it. Any bytes have tokens; "
+           "a marker like <|endoftext|> within a file is text. Words are cut by GPT-2's rule "
+           "whatever the vocabulary. Ids take 2 bytes, with more than 65,536 tokens 4.\n\n"
            "Examples:\n"
            "  ringzero tokenize bible.txt --tokenizer gpt2.tiktoken -o bible\n"
            "  ringzero train --model gpt2-124m --data 'bible_*.bin'\n"

@@ -57,9 +57,9 @@ static const struct argp argp = {.options = topo_options,
     .help_filter = options_help_filter,
     .doc =
         "Describes a machine, and the rings that ranks on it would have and why.\v"
-        "Ranks have equal shares of their host's cores, as --ranks starts them, one a GPU unless\n"
-        "--ranks says otherwise. Where a ring passes from host to host, both use their NIC of the\n"
-        "channel. In two levels every rank sends to other hosts, by the NIC nearest to it.\n\n"
+        "Ranks have equal shares of their host's cores, as --ranks starts them, one a GPU "
+        "unless --ranks says otherwise. Where a ring passes from host to host, both use their NIC "
+        "of the channel. In two levels every rank sends to other hosts, by the NIC nearest to it.\n\n"
         "Examples:\n"
         "  ringzero topo\n"
         "  ringzero topo --xml other.xml --ranks 8\n"

@@ -186,8 +186,8 @@ static const struct argp_option options[] = {
     {"steps", KEY_STEPS, "N", 0, "of the whole run (1000); shapes the learning rate", 3},
     {"stop-at", KEY_STOP_AT, "N", 0, "stop after this step, to go on with --resume", 3},
     {"lr", KEY_LR, "X", 0, "highest learning rate (nano and llama-nano 6e-3, others 6e-4)", 4},
-    {"warmup", KEY_WARMUP, "N", 0, "steps until it is reached (100)", 4},
-    {"final", KEY_FINAL, "X", 0, "fraction of it at the last step (0.1)", 4},
+    {"warmup", KEY_WARMUP, "N", 0, "steps until --lr is reached (100)", 4},
+    {"final", KEY_FINAL, "X", 0, "fraction of --lr at the last step (0.1)", 4},
     {"clip", KEY_CLIP, "X", 0, "largest gradient norm (1); 0: not clipped", 4},
     {"beta2", KEY_BETA2, "X", 0, "of AdamW (0.99)", 4},
     {"decay", KEY_DECAY, "X", 0, "weight decay of matrices (0.1)", 4},
@@ -205,9 +205,9 @@ static const struct argp_option options[] = {
         "an overflow there ends the run (1); elsewhere the step is skipped, the scale halved", 6},
     {"loss-scale-interval", KEY_LOSS_SCALE_INTERVAL, "N", 0,
         "good steps in a row until it doubles (2000); 0: never", 6},
-    {"validate-every", KEY_VALIDATE_EVERY, "N", 0, "steps (100); 0: only at the end", 7},
+    {"validate-every", KEY_VALIDATE_EVERY, "N", 0, "steps (100), and at the end; 0: only then", 7},
     {"validate-batches", KEY_VALIDATE_BATCHES, "N", 0,
-        "at most, until the end takes all (16); 0: all", 7},
+        "of a validation, at most (16); 0: all, as the one at the end takes", 7},
     {"hellaswag", KEY_HELLASWAG, "FILE", 0,
         "questions with endings, in llm.c's format: how often the right one is the likeliest", 7},
     {"hellaswag-every", KEY_HELLASWAG_EVERY, "N", 0, "steps (100), and at the end; 0: only then", 7},
@@ -247,7 +247,7 @@ static const struct argp argp = {
     parse_option,
     NULL,
     "Trains a GPT-2 or a Llama on text or token shards, its gradients averaged by the ring. Starts one rank "
-    "unless --ranks says otherwise, or joins the ranks that torchrun started."
+    "unless --ranks says otherwise, or joins those that a launcher started."
     "\vPrints a line per step, at most two a second: loss in nats per token, learning rate, "
     "gradient norm before clipping, tokens per second of all ranks, time of the step, the share of "
     "it spent waiting for the ring, time left; with float16 gradients the loss scale, and which steps "
@@ -270,8 +270,8 @@ static const struct argp argp = {
     "checkpoint it begins anew.\n\n"
     "Exit code: 0, or 1 when something failed, on any rank; 2 for bad input. With --on-death shrink it is rank 0's.\n\n"
     "Examples:\n  ringzero train --ranks 2 --data bible.txt --checkpoint run --sample 300\n"
-    "  ringzero train --ranks 4 --data bible.txt --model mini --stage 3 --dtype bfloat16 "
-    "--checkpoint-activations full",
+    "  ringzero train --ranks 4 --data bible.txt --model mini --stage 3 \\\n"
+    "      --dtype bfloat16 --checkpoint-activations full",
     children,
     options_help_filter,
     NULL,
