@@ -403,7 +403,7 @@ static enum status run_with_buffers(struct bench *bench)
 {
     const struct bench_options *options = bench->options;
     struct job *job = bench->job;
-    size_t limit_bytes = bench->stride_bytes - CALL_GUARD_BYTES;
+    size_t limit_bytes = (bench->stride_bytes - CALL_GUARD_BYTES) & ~(size_t)4095;
     if (limit_bytes > LIMIT_MOST_BYTES) limit_bytes = LIMIT_MOST_BYTES;
     set_up_reductions(bench);
     if (job->rank == 0) print_title(options);

@@ -92,6 +92,7 @@ static void print_caches(const struct machine *machine, int package, int numa)
     }
 }
 
+/* The first package with a PU that is nearest to a NUMA node; -1: none is. */
 static int package_of_numa(const struct machine *machine, int numa)
 {
     for (int i = 0; i < machine->pu_count; i++)
@@ -99,16 +100,25 @@ static int package_of_numa(const struct machine *machine, int numa)
     return -1;
 }
 
+/* Packages may share a node: it is told in each of them, its devices in the first. */
+static bool package_has_numa(const struct machine *machine, int package, int numa)
+{
+    for (int i = 0; i < machine->pu_count; i++)
+        if (machine->pus[i].numa == numa && machine->pus[i].package == package) return true;
+    return package < 0 && package_of_numa(machine, numa) < 0;
+}
+
 static void print_package(const struct machine *machine, int package)
 {
     char size[32];
     for (int m = -1; m < machine->numa_count; m++) {
-        if (package_of_numa(machine, m) != package || (m < 0 && package >= 0)) continue;
+        if (!package_has_numa(machine, package, m) || (m < 0 && package >= 0)) continue;
         if (m >= 0)
             printf("    NUMA node %d: %s\n", machine->numas[m].os,
                 bytes_text(size, sizeof size, machine->numas[m].bytes));
         print_caches(machine, package, m);
-        for (int d = 0; d < machine->device_count && m >= 0; d++)
+        bool first = m >= 0 && package_of_numa(machine, m) == package;
+        for (int d = 0; d < machine->device_count && first; d++)
             if (machine->devices[d].numa == m) print_device(&machine->devices[d], "      ");
     }
     for (int d = 0; d < machine->device_count; d++)

@@ -51,6 +51,7 @@ shows "tcp      network"
 printf 'a 3 package:2 core:2 pu:1\nb 2 package:1 core:2 pu:1\n' >"$work/mixed"
 run topo --hosts "$work/mixed"
 shows "channel 0: 0 ► 1 ► 2 ► 3 ► 4 ► 0"
+[ "$(grep -c '2 cores, PUs' "$work/out")" -eq 3 ] || fail "packages that share a NUMA node: $(head -20 "$work/out")"
 shows "2 ► 3    tcp      network"
 shows "2 hosts of 2 to 3 ranks: flat, round one ring, not the same number on each"
 
