@@ -53,6 +53,7 @@ refused "nothing to evaluate on is given" evaluate --checkpoint "$work/run"
 refused "--data and --validation are given" evaluate --checkpoint "$work/run" --data a --validation b
 refused "--ranks is 2" evaluate --checkpoint "$work/run" --data "$work/text" --ranks 2
 refused "found \"run\"" evaluate run
+refused "--device is \"cudasim\", expected host" evaluate --checkpoint "$work/run" --data "$work/text" --device cudasim
 "$ringzero" evaluate --checkpoint "$work/run" --data "$work/text" --seq 17 >/dev/null 2>"$work/err"
 [ $? -eq 2 ] && grep -q -- '--seq is 17, expected at most 16' "$work/err" || fail "$(cat "$work/err")"
 "$ringzero" evaluate --checkpoint "$work/run" --hellaswag "$work/questions.bin" --seq 4 >/dev/null 2>"$work/err"

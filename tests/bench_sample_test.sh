@@ -77,6 +77,7 @@ cmp -s "$work/expected" "$work/out" || fail "the step's directory: $(cat "$work/
 refused "--checkpoint is missing" sample --prompt a
 refused "--prompt and --prompt-file are given" sample --checkpoint "$work/bytes.bin" --prompt a --prompt-file b
 refused "--ranks is 2" sample --checkpoint "$work/bytes.bin" --ranks 2
+refused "--device is \"cuda:1\", expected host" sample --checkpoint "$work/bytes.bin" --device cuda:1
 refused "--top-p is \"2\", expected a number from 0 to 1" sample --checkpoint "$work/bytes.bin" --top-p 2
 refused "--temperature is \"nan\"" sample --checkpoint "$work/bytes.bin" --temperature nan
 refused "found \"text\"" sample --checkpoint "$work/bytes.bin" text

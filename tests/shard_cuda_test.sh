@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Training on a device is training on the host: losses and norms of three steps are near in float32 (relative 1e-5), in every
-# stage, with two ranks, with tensors that ranks share and pipelines, with accumulation, recomputation, an offloaded optimizer, a checkpoint resumed, a sample; and every
-# ledger is as predicted. On the simulator, in its three orders of threads.
+# stage, with two ranks, with tensors that ranks share and pipelines, with accumulation, recomputation, an offloaded optimizer, a
+# checkpoint resumed, a sample, scores of questions with endings; and every ledger is as predicted. On the simulator, in its three
+# orders of threads.
 # ctest: timeout=300 labels=plain
 set -u
 program=${RINGZERO:-build/ringzero}
@@ -9,6 +10,16 @@ device=${RINGZERO_TEST_DEVICE:-cudasim}
 directory=$(mktemp -d /tmp/ringzero-train-cuda-XXXXXX)
 trap 'rm -rf "$directory"' EXIT
 for i in $(seq 400); do echo "the ring sends chunk $i to every rank and adds $((i * 7919 % 1000))."; done > "$directory/text"
+word() { for w; do printf "\\x$(printf %02x $((w & 255)))\\x$(printf %02x $((w >> 8 & 255)))"; done; }
+# example NUMBER LABEL ENDINGS LIST…: of the context, then of each ending.
+example() { word 65535 $((2 * ($# + 2))) "$@"; }
+{ word 55434 308 1 0 30 0 40 0; head -c 1008 /dev/zero
+  for i in $(seq 0 29); do
+    example $i $((i * i % 13 % 4)) 4  2 116 $((97 + i % 26))  1 $((130 - i))  3 32 114 $((96 + i * 7 % 26)) \
+      2 $((97 + i * 5 % 26)) 32  2 9 $((90 + i))
+  done
+} > "$directory/questions.bin"
+questions="--hellaswag $directory/questions.bin --hellaswag-every 1"
 shape="--data $directory/text --layers 2 --channels 32 --heads 2 --positions 16 --batch 2 --steps 3 --validate-batches 2"
 $program train --device "$device" $shape --stop-at 1 > "$directory/probe" 2>&1 || {
   grep -q "needs libringzero_" "$directory/probe" && { echo "skipped: $(tail -1 "$directory/probe")"; exit 77; }
@@ -16,8 +27,8 @@ $program train --device "$device" $shape --stop-at 1 > "$directory/probe" 2>&1 |
 }
 failures=0
 
-# numbers FILE: loss and norm of each step, and the validation's loss.
-numbers() { grep -oE '"(loss|norm|val_loss)":[-0-9.e+]+' "$1" | cut -d: -f2; }
+# numbers FILE: loss and norm of each step, the validation's loss, scores.
+numbers() { grep -oE '"(loss|norm|val_loss|hellaswag|hellaswag_sum)":[-0-9.e+]+' "$1" | cut -d: -f2; }
 
 # same WHAT TOLERANCE: the two files of the last runs.
 same() {
@@ -42,10 +53,17 @@ both() {
   run "$device" device "$@"
   same "$*" "$tolerance"
 }
+# scored: each of the three steps of the device's last run has both scores, which differ.
+scored() {
+  local scores='"hellaswag":0\.[0-9]*[1-9][0-9]*,"hellaswag_sum":0\.[0-9]*[1-9]'
+  [ "$(grep -cE "$scores" "$directory/device")" = 3 ] && ! grep -qE '"hellaswag":([0-9.]+),"hellaswag_sum":\1,' "$directory/device" ||
+    { echo "scores: found $(grep -oE '"hellaswag[_a-z]*":[0-9.]+' "$directory/device" | xargs)"; failures=$((failures + 1)); }
+}
 for stage in 0 1 2 3; do both 1e-5 --stage $stage --ranks 2; done
 both 1e-5 --stage 3 --ranks 2 --offload optimizer --accumulate 2 --checkpoint-activations full
 both 1e-5 --stage 2 --sample 3 --no-overlap --checkpoint-activations partitioned
-both 1e-5 --stage 1 --ranks 2 --checkpoint-activations offload
+both 1e-5 --stage 1 --ranks 2 --checkpoint-activations offload $questions
+scored
 both 1e-2 --stage 2 --ranks 2 --dtype bfloat16 --offload optimizer
 both 1e-2 --stage 1 --ranks 2 --dtype float16 --gradient-dtype float32
 both 1e-2 --stage 3 --ranks 2 --dtype bfloat16 --stochastic-rounding
@@ -57,7 +75,8 @@ both 1e-5 --pipeline 2 --ranks 2 --stage 0 --accumulate 2
 grep -Eq '"bubble":.*"predicted":0.333333,"measured":0\.[0-9]*[1-9]' "$directory/device" ||
   { echo "no share of waiting beside the bubble: $(grep bubble "$directory/device")"; failures=$((failures + 1)); }
 both 1e-5 --pipeline 2 --ranks 4 --stage 3 --accumulate 3 --checkpoint-activations full --sample 3
-both 1e-5 --pipeline 2 --tensor 2 --ranks 8 --stage 3 --accumulate 2 --checkpoint-activations offload
+both 1e-5 --pipeline 2 --tensor 2 --ranks 8 --stage 3 --accumulate 2 --checkpoint-activations offload $questions
+scored
 both 1e-2 --pipeline 2 --tensor 2 --ranks 4 --stage 1 --accumulate 2 --dtype bfloat16
 both 1e-5 --tensor 2 --ranks 2 --sequence-parallel --stage 1 --sample 3
 both 1e-5 --tensor 2 --ranks 2 --sequence-parallel --checkpoint-activations offload
