@@ -159,14 +159,21 @@ static void kind_body(struct bootstrap *bootstrap, void *argument)
     world_close(&world);
 }
 
+/* Few elements: rank 1 dies while the others wait for lines, of its own or of who waits for it: it is
+ * the root of what they call. */
 static void death_body(struct bootstrap *bootstrap, void *argument)
 {
+    const struct setting *setting = argument;
     struct world world;
     if (!world_open(&world, argument, bootstrap)) return;
-    CHECK_OK(add(&world, COUNT, world.stream));
+    bool few = setting->count < FEW;
+    CHECK_OK(add(&world, setting->count, world.stream));
     enum status status = stream_synchronize(world.stream, world.device); /* the others may still be at it when rank 1 is through, and dies */
+    if (world.rank == 1 && few) pause_ms(50);
     if (world.rank == 1 && CHECK(status == STATUS_OK)) raise(SIGKILL);
-    for (int i = 0; i < 1000 && status == STATUS_OK; i++) status = add(&world, COUNT, NULL);
+    for (int i = 0; i < 1000 && status == STATUS_OK; i++)
+        status = few ? ring_broadcast(world.x, world.x, setting->count, DTYPE_INT32, 1, world.comm, NULL)
+                     : add(&world, setting->count, NULL);
     CHECK(status == STATUS_PEER || status == STATUS_ABORTED);
     CHECK_MSG(strstr(status_text(), "rank 1") != NULL, "%s", status_text());
     world_close(&world);
@@ -181,6 +188,7 @@ int main(void)
     static struct setting small[] = {{"kernel", false, 100, 99, false}, {"kernel", false, COUNT, 99, false},
         {"kernel", true, 100, COUNT, false}};
     for (int i = 0; i < 3; i++) CHECK(ranks_as_processes(3, 30000, count_body, &small[i], -1) == 0);
+    CHECK(ranks_as_processes(3, 30000, death_body, &small[0], 1) == 0);
     for (int i = 0; i < 6; i++) {
         CHECK(ranks_as_processes(2, 30000, sum_body, &settings[i], -1) == 0);
         CHECK(ranks_as_processes(3, 30000, sum_body, &settings[i], -1) == 0);

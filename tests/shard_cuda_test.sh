@@ -27,6 +27,14 @@ $program train --device "$device" $shape --stop-at 1 > "$directory/probe" 2>&1 |
 }
 failures=0
 
+# Heads that no kernel is made for are refused, in a rank of its own process and in one of several.
+for ranks in 1 2; do
+  $program train --device "$device" $shape --ranks $ranks --heads 1 --channels 130 > "$directory/out" 2>&1
+  code=$?
+  [ $code = 1 ] && grep -q "rank 0/$ranks: attention on CUDA with heads of 130 columns; expected at most 128: use more heads" \
+    "$directory/out" || { echo "heads of 130: exit code $code: $(tail -1 "$directory/out")"; failures=$((failures + 1)); }
+done
+
 # numbers FILE: loss and norm of each step, the validation's loss, scores.
 numbers() { grep -oE '"(loss|norm|val_loss|hellaswag|hellaswag_sum)":[-0-9.e+]+' "$1" | cut -d: -f2; }
 
