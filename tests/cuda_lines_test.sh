@@ -12,11 +12,12 @@
 #
 #   tests/cuda_lines_test.sh TEST…      by these tests alone: which lines do they run
 #   CUDA_LINES_SETTINGS="forward:0"     these settings alone, ORDER:DELAY_US each
-#   CUDA_LINES_REPORT=FILE              writes the table that bench/results/cuda_coverage.md has
+#   CUDA_LINES_REPORT=FILE              writes the report: bench/results/cuda_coverage.md is that of all settings
 set -u
 source=$(realpath "${RINGZERO_SOURCE:-$(dirname "$0")/..}")
 build=$(realpath "$(dirname "${RINGZERO:-$source/build/ringzero}")")/lines
 settings=${CUDA_LINES_SETTINGS:-forward:0 reverse:0 random:0 forward:200 reverse:200 random:200}
+report=${CUDA_LINES_REPORT:+$(realpath "$CUDA_LINES_REPORT")}
 cd "$source" || exit 1
 command -v gcov >/dev/null || { echo "skipped: gcov was not found"; exit 77; }
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DRINGZERO_COVERAGE=ON -DRINGZERO_CUDA_ARCHITECTURES= >"$build.log" 2>&1 ||
@@ -82,7 +83,6 @@ table() {
     }'
 }
 table
-[ -z "${CUDA_LINES_REPORT:-}" ] || table >"$CUDA_LINES_REPORT"
 # Lines of kernels that ran in fewer settings than asked for: in how many, and which.
 seldom() {
   cat lines.* | awk -F'\t' '$2 ~ /\.(cu|cuh)$/ { key = $2 ":" $3 ":" $5; asked[key]++; ran[key] += $4 }
@@ -90,6 +90,15 @@ seldom() {
 }
 seldom | grep -v '^0 ' | sed 's/^\([0-9]*\) /in \1 settings: /'
 missing=$(seldom | sed -n 's/^0 //p')
+[ -z "$report" ] || {
+  echo "# Lines of the CUDA sources that tests run"
+  echo
+  echo "$(date +%F), on the simulator; made by \`tests/cuda_lines_test.sh\`, which fails if a line of a \`.cu\` or \`.cuh\` runs in no setting. Lines that"
+  echo "say \"never run here\" and why are not counted. A setting: the order of threads and blocks, and by how many microseconds at most what is"
+  echo "queued begins later. Of \`*_cuda.c\`, the host's side, what ran in forked ranks of the tests is not in the numbers."
+  echo
+  table
+} >"$report"
 [ -z "$missing" ] || { echo "never run:"; echo "$missing"; exit 1; }
 shopt -s nullglob
 for file in "$source"/{verbs,ring,model,optim}/*.cu; do
