@@ -27,6 +27,7 @@
 #ifndef MODEL_HOOKS_H
 #define MODEL_HOOKS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "verbs/device.h"
@@ -46,6 +47,8 @@ struct unit_view {
     struct span weights;
     struct span gradients; /* backward only. The model adds (+=) this use's part; it never clears
                               what is there */
+    bool first; /* gradients stand for zeros, whatever is there: the model writes (=) this use's
+                   part, all elements, with the bits of what is added to zeros */
 };
 
 /* Three groups, each with a context of its own that is passed through: units, activations, tensors.

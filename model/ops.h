@@ -114,6 +114,9 @@ struct model_ops {
      * float32. x (count) = zeros: the next sum begins without a pass over it. */
     void (*narrow_add)(void *sum, float *x, enum dtype dtype, size_t count,
         const struct ops_context *context);
+    /* The same where sum would be zeros, which are not read: anything may be there. */
+    void (*narrow_first)(void *sum, float *x, enum dtype dtype, size_t count,
+        const struct ops_context *context);
 
     /* ---- linear layers ---- */
 

@@ -92,6 +92,8 @@ MUST_CHECK enum status widen_cuda(
     float *out, const void *in, enum dtype dtype, size_t count, cudaStream_t stream);
 MUST_CHECK enum status narrow_add_cuda(
     void *sum, float *x, enum dtype dtype, size_t count, cudaStream_t stream);
+MUST_CHECK enum status narrow_first_cuda(
+    void *sum, float *x, enum dtype dtype, size_t count, cudaStream_t stream);
 
 MUST_CHECK enum status layernorm_forward_cuda(void *out, float *mean, float *rstd, const void *in,
     const void *weight, const void *bias, enum dtype dtype, size_t rows, size_t cols,

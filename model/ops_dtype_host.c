@@ -124,3 +124,38 @@ void narrow_add(void *sum, float *x, enum dtype dtype, size_t count)
     default: assert(!"gradients are float32, bfloat16 or float16");
     }
 }
+
+/* 0 + x, as where zeros are read: of −0 that is +0. */
+VECTOR_CLONES static void first_float32(float *restrict sum, float *restrict x, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        sum[i] = 0.0f + x[i];
+        x[i] = 0.0f;
+    }
+}
+
+VECTOR_CLONES static void first_bfloat16(uint16_t *restrict sum, float *restrict x, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        sum[i] = float32_to_bfloat16(0.0f + x[i]);
+        x[i] = 0.0f;
+    }
+}
+
+VECTOR_CLONES static void first_float16(uint16_t *restrict sum, float *restrict x, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        sum[i] = float32_to_float16(0.0f + x[i]);
+        x[i] = 0.0f;
+    }
+}
+
+void narrow_first(void *sum, float *x, enum dtype dtype, size_t count)
+{
+    switch (dtype) {
+    case DTYPE_FLOAT32: first_float32(sum, x, count); return;
+    case DTYPE_BFLOAT16: first_bfloat16(sum, x, count); return;
+    case DTYPE_FLOAT16: first_float16(sum, x, count); return;
+    default: assert(!"gradients are float32, bfloat16 or float16");
+    }
+}

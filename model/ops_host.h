@@ -13,6 +13,7 @@
 void widen(float *out, const void *in, enum dtype dtype, size_t count);
 void narrow(void *out, const float *in, enum dtype dtype, size_t count);
 void narrow_add(void *sum, float *x, enum dtype dtype, size_t count);
+void narrow_first(void *sum, float *x, enum dtype dtype, size_t count);
 
 void linear_forward(float *out, const float *in, const float *weight, const float *bias,
     size_t rows, size_t in_cols, size_t out_cols);

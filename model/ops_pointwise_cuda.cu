@@ -8,6 +8,7 @@
  *   operation            bytes moved per element
  *   widen                s + 4
  *   narrow_add           8 + 2g
+ *   narrow_first         8 + g
  *   gelu forward         2s
  *   gelu backward        3s
  *   bias and gelu        3s (2s without gelu)
@@ -45,14 +46,15 @@ enum status widen_cuda(
     });
 }
 
-template <class T> struct narrow_adding {
+/* FIRST: to zeros, which are not read; of -0 they make +0. */
+template <class T, bool FIRST> struct narrow_adding {
     T *sum;
     float *x;
 
     template <int V> __device__ void at(size_t i) const
     {
-        float total[V], part[V], zeros[V];
-        load(total, sum + i);
+        float total[V] = {}, part[V], zeros[V];
+        if (!FIRST) load(total, sum + i);
         load(part, x + i);
         UNROLL
         for (int j = 0; j < V; j++) {
@@ -70,7 +72,17 @@ enum status narrow_add_cuda(
     return with_float_type(dtype, [&](auto zero) {
         typedef decltype(zero) T;
         return launch_flat<8>(
-            "narrow_add", narrow_adding<T>{(T *)sum, x}, count, vectors_at(sum, x), stream);
+            "narrow_add", narrow_adding<T, false>{(T *)sum, x}, count, vectors_at(sum, x), stream);
+    });
+}
+
+enum status narrow_first_cuda(
+    void *sum, float *x, enum dtype dtype, size_t count, cudaStream_t stream)
+{
+    return with_float_type(dtype, [&](auto zero) {
+        typedef decltype(zero) T;
+        return launch_flat<8>(
+            "narrow_first", narrow_adding<T, true>{(T *)sum, x}, count, vectors_at(sum, x), stream);
     });
 }
 

@@ -52,6 +52,13 @@ static void timed_narrow_add(
     TIMED("round gradients", 0, bytes, narrow_add(sum, x, dtype, count, context));
 }
 
+static void timed_narrow_first(
+    void *sum, float *x, enum dtype dtype, size_t count, const struct ops_context *context)
+{
+    double bytes = floats(2.0 * (double)count) + (double)(count * dtype_bytes(dtype));
+    TIMED("round gradients", 0, bytes, narrow_first(sum, x, dtype, count, context));
+}
+
 /* ---- linear layers ---- */
 
 enum half { FORWARD, BACKWARD_DATA, BACKWARD_WEIGHTS, HALF_COUNT };
@@ -330,6 +337,7 @@ void ops_profile_open(struct ops_profile *own, const struct model_ops *ops,
     table->copy = timed_copy;
     table->widen = timed_widen;
     table->narrow_add = timed_narrow_add;
+    table->narrow_first = timed_narrow_first;
     table->linear_forward = timed_linear_forward;
     table->linear_backward = timed_linear_backward;
     table->bias_residual_add = timed_bias_residual_add;

@@ -104,6 +104,13 @@ static void table_narrow_add(
         [=](cudaStream_t stream) { return narrow_add_cuda(sum, x, dtype, count, stream); });
 }
 
+static void table_narrow_first(
+    void *sum, float *x, enum dtype dtype, size_t count, const struct ops_context *context)
+{
+    enqueue(context,
+        [=](cudaStream_t stream) { return narrow_first_cuda(sum, x, dtype, count, stream); });
+}
+
 /* ---- linear layers ---- */
 
 static void table_linear_forward(void *out, void *gelu_in, const void *in, const void *weight,
@@ -335,6 +342,7 @@ static const struct model_ops model_ops_cuda = {
     table_copy,
     table_widen,
     table_narrow_add,
+    table_narrow_first,
     table_linear_forward,
     table_linear_backward,
     table_bias_residual_add,

@@ -66,6 +66,13 @@ static void table_narrow_add(
     narrow_add(sum, x, dtype, count);
 }
 
+static void table_narrow_first(
+    void *sum, float *x, enum dtype dtype, size_t count, const struct ops_context *context)
+{
+    (void)context;
+    narrow_first(sum, x, dtype, count);
+}
+
 static void table_linear_forward(void *out, void *gelu_in, const void *in, const void *weight,
     const void *bias, size_t rows, size_t in_cols, size_t out_cols,
     const struct ops_context *context)
@@ -253,6 +260,7 @@ const struct model_ops model_ops_host = {
     .copy = table_copy,
     .widen = table_widen,
     .narrow_add = table_narrow_add,
+    .narrow_first = table_narrow_first,
     .linear_forward = table_linear_forward,
     .linear_backward = table_linear_backward,
     .bias_residual_add = table_bias_residual_add,

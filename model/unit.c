@@ -36,20 +36,35 @@ static void widen_weights(const void *lent, const struct unit *unit, const struc
 }
 
 /* A row that tokens name twice is added the first time, and then is zeros. */
-static void round_gradients(const struct unit *unit, const struct unit_room *room)
+static void round_rows(const struct unit *unit, const struct unit_room *room)
 {
     const struct ops_context *context = room->context;
     const struct unit_lookup *lookup = &unit->lookup;
     enum dtype dtype = room->gradients_dtype;
     char *sum = unit->lent_gradients.ptr;
     size_t at = 0;
-    if (!goes_by_rows(unit, room))
-        context->ops->narrow_add(sum, unit->gradients, dtype, unit->elements, context);
-    else
-        for (size_t i = 0; i < lookup->token_count; i++)
-            if (row_of(&at, i, lookup))
-                context->ops->narrow_add(sum + at * dtype_bytes(dtype), unit->gradients + at, dtype,
-                    lookup->cols, context);
+    for (size_t i = 0; i < lookup->token_count; i++)
+        if (row_of(&at, i, lookup))
+            context->ops->narrow_add(sum + at * dtype_bytes(dtype), unit->gradients + at, dtype,
+                lookup->cols, context);
+}
+
+static void clear_gradients(const struct unit *unit, const struct unit_room *room)
+{
+    room->context->ops->clear(unit->lent_gradients.ptr, unit->lent_gradients.bytes, room->context);
+}
+
+static void round_gradients(const struct unit *unit, const struct unit_room *room)
+{
+    const struct ops_context *context = room->context;
+    enum dtype dtype = room->gradients_dtype;
+    void *sum = unit->lent_gradients.ptr;
+    if (goes_by_rows(unit, room)) {
+        if (unit->first) clear_gradients(unit, room);
+        round_rows(unit, room);
+    } else if (unit->first)
+        context->ops->narrow_first(sum, unit->gradients, dtype, unit->elements, context);
+    else context->ops->narrow_add(sum, unit->gradients, dtype, unit->elements, context);
 }
 
 /* lookup in *unit is set already. */
@@ -77,8 +92,10 @@ static enum status enter(
         assert(view.gradients.ptr != NULL);
         assert(view.gradients.bytes == elements * dtype_bytes(room->gradients_dtype));
         unit->lent_gradients = view.gradients;
+        unit->first = view.first;
         unit->gradients = view.gradients.ptr;
         if (room->gradients_dtype != DTYPE_FLOAT32) unit->gradients = room->gradients;
+        else if (view.first) clear_gradients(unit, room);
     }
     return STATUS_OK;
 }

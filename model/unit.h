@@ -6,12 +6,16 @@
  *   another dtype   widened into own memory   own memory: zeros     lent = round(float32(lent) +
  *                                                                   own), own = zeros
  *
+ * Where what is lent stands for zeros (unit_view.first), float32 is cleared on enter, and others are
+ * not read on leave.
+ *
  * Invariant I6: own memory is that of one unit, the largest, whatever the depth; so one unit is
  * entered at a time.
  */
 #ifndef MODEL_UNIT_H
 #define MODEL_UNIT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "model/hooks.h"
@@ -41,6 +45,7 @@ struct unit {
     void *weights;    /* of context->compute; NULL for UNIT_BACKWARD_GRAD */
     float *gradients; /* add to them; NULL for UNIT_FORWARD */
     struct span lent_gradients;
+    bool first; /* unit_view.first */
     struct unit_lookup lookup; /* tokens NULL: all is used */
 };
 

@@ -1,16 +1,23 @@
 /* gradients: see gradients.h. */
 #include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "shard/stage.h"
 
 /* ---- buffers ---- */
 
 enum status gradients_open(struct stage *stage)
 {
+    size_t units = (size_t)stage->config.layout->unit_count;
+    stage->lent.begun = calloc(units, sizeof *stage->lent.begun);
+    if (stage->lent.begun == NULL) return FAIL(STATUS_SYSTEM, "no memory for marks of %zu units", units);
     return temporary_open(&stage->lent.pair, TEMPORARY_GRADIENT, &stage->config);
 }
 
 void gradients_close(struct stage *stage)
 {
+    free(stage->lent.begun);
     temporary_close(&stage->lent.pair, stage->config.device);
 }
 
@@ -22,16 +29,28 @@ static struct span buffer_unit(int unit, const struct stage *stage)
         layout_padded(stage->config.layout, unit) * element);
 }
 
-/* Its turn comes; zeroed. */
-static enum status take_buffer(int unit, struct stage *stage)
+static enum status zero(struct span gradients, struct stage *stage)
+{
+    if (gradients.bytes == 0) return STATUS_OK;
+    profile_begin(stage->config.profile, "zero gradients", 0);
+    TRY(span_fill(gradients, 0, stage->computing.stream, stage->config.device));
+    profile_end(stage->config.profile, 0, (double)gradients.bytes);
+    return STATUS_OK;
+}
+
+enum status gradients_begin_step(struct stage *stage)
+{
+    size_t units = (size_t)stage->config.layout->unit_count;
+    memset(stage->lent.begun, 0, units * sizeof *stage->lent.begun);
+    return stage->keeps.gradients == KEEP_ALL ? STATUS_OK : zero(stage->gradients, stage);
+}
+
+/* Its turn comes. */
+static enum status take_buffer(struct stage *stage)
 {
     assert(!stage->lent.lent);
-    struct span buffer = buffer_unit(unit, stage);
     struct event *passed = stage->lent.pair.passed[stage->lent.turn];
     TRY(stage_compute_waits(passed, "wait for reductions", stage));
-    profile_begin(stage->config.profile, "zero gradients", 0);
-    TRY(span_fill(buffer, 0, stage->computing.stream, stage->config.device));
-    profile_end(stage->config.profile, 0, (double)buffer.bytes);
     stage->lent.lent = true;
     return STATUS_OK;
 }
@@ -46,19 +65,25 @@ static enum status give_buffer(struct stage *stage)
     return STATUS_OK;
 }
 
-enum status gradients_lend(struct span *gradients, int unit, enum unit_use use, struct stage *stage)
+/* Padding, which takes part in reductions, is zero. */
+enum status gradients_lend(
+    struct unit_view *view, int unit, enum unit_use use, struct stage *stage)
 {
     const struct stage_config *config = &stage->config;
     bool input_part = use == UNIT_BACKWARD_GRAD && stage_gradient_parts(unit, config) == 2;
     size_t bytes = config->layout->unit[unit].elements * dtype_bytes(config->gradient_dtype);
+    struct span whole;
     if (stage->keeps.gradients == KEEP_SHARD || (input_part && stage->reduce)) {
-        TRY(take_buffer(unit, stage));
-        *gradients = span_part(buffer_unit(unit, stage), 0, bytes);
-        return STATUS_OK;
+        TRY(take_buffer(stage));
+        whole = buffer_unit(unit, stage);
+        view->first = true;
+    } else {
+        whole = stage_unit(stage->gradients, KEEP_ALL, config->gradient_dtype, unit, stage);
+        view->first = !stage->lent.begun[unit];
+        stage->lent.begun[unit] = true;
     }
-    struct span whole = stage_unit(stage->gradients, KEEP_ALL, config->gradient_dtype, unit, stage);
-    *gradients = span_part(whole, 0, bytes);
-    return STATUS_OK;
+    view->gradients = span_part(whole, 0, bytes);
+    return view->first ? zero(span_part(whole, bytes, whole.bytes - bytes), stage) : STATUS_OK;
 }
 
 /* ---- adding, on the stream ---- */
@@ -199,6 +224,7 @@ size_t gradients_owned_squares(int unit, const struct stage *stage)
     struct layout_range owned = layout_owned(stage->config.layout, unit, stage->config.rank);
     int first = 0, count = 0, counting = 0;
     if (owned.count == 0) return 0;
+    assert(stage->keeps.gradients == KEEP_SHARD || stage->lent.begun[unit]);
     while (params->param[first].unit != unit) first++;
     for (; first + count < params->param_count && params->param[first + count].unit == unit;
          count++)

@@ -25,6 +25,8 @@ struct stage;
 struct stage_config;
 
 struct gradients {
+    bool *begun;           /* [unit_count]: kept whole, it has a part of this step; else what is there is
+                            * of the step before */
     struct temporary pair; /* passed: the stream is done with the buffer */
     int turn;              /* which of the two is lent next */
     bool lent;             /* between lend and reduce, a buffer and not the unit's own place */
@@ -34,9 +36,13 @@ struct gradients {
 MUST_CHECK enum status gradients_open(struct stage *stage);
 void gradients_close(struct stage *stage);
 
+/* A step begins: kept shards become zero; what is kept whole, and buffers, are written by whoever is
+ * the first to be lent them, so that no pass goes over them to clear them. */
+MUST_CHECK enum status gradients_begin_step(struct stage *stage);
+
 /* Lends what backward adds to; real elements only. May wait for a buffer. */
 MUST_CHECK enum status gradients_lend(
-    struct span *gradients, int unit, enum unit_use use, struct stage *stage);
+    struct unit_view *view, int unit, enum unit_use use, struct stage *stage);
 
 /* Queues the reduction of what was lent, by all-reduce (everything is kept everywhere) or reduce-scatter;
  * nothing happens in a pass that does not reduce. collective. */

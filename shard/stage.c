@@ -283,11 +283,7 @@ struct model_hooks stage_hooks(struct stage *stage)
 
 enum status stage_begin_step(struct stage *stage)
 {
-    profile_begin(stage->config.profile, "zero gradients", 0);
-    enum status status =
-        span_fill(stage->gradients, 0, stage->computing.stream, stage->config.device);
-    profile_end(stage->config.profile, 0, (double)stage->gradients.bytes);
-    return status;
+    return gradients_begin_step(stage);
 }
 
 struct pipeline_place stage_place(const struct stage_config *config)

@@ -149,7 +149,7 @@ MUST_CHECK enum status stage_publish(struct stage *stage, uint64_t t);
 /* The table for model_open(). */
 struct model_hooks stage_hooks(struct stage *stage);
 
-/* Gradients become zero. */
+/* Gradients become zero, or will be written as if they were: gradients.h. */
 MUST_CHECK enum status stage_begin_step(struct stage *stage);
 
 /* The passes of a step follow, in the order of config.place; where that is no pipeline, the forward

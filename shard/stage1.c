@@ -11,7 +11,7 @@ static enum status stage1_enter(void *context, struct unit_view *view, int unit,
     struct stage *stage = context;
     TRY(stage_await_weights(unit, stage));
     view->weights = stage_whole_weights(unit, stage);
-    return use == UNIT_FORWARD ? STATUS_OK : gradients_lend(&view->gradients, unit, use, stage);
+    return use == UNIT_FORWARD ? STATUS_OK : gradients_lend(view, unit, use, stage);
 }
 
 static enum status stage1_grad_ready(void *context, int unit)

@@ -1,6 +1,6 @@
 /* Weights and gradients of 16 bits: the loss has the bits of the float32 model on the widened
  * weights; each use's part of a gradient is computed in float32 and rounded into what is lent once,
- * so A micro-batches round A times. And the conversions themselves, against those of dtype.h one by
+ * so A micro-batches round A times, and what was lent first is written as if it had been zeros. And the conversions themselves, against those of dtype.h one by
  * one.
  * ctest: timeout=60
  */
@@ -49,6 +49,7 @@ struct narrow_host {
     struct model_host wide; /* the same weights in float32; gradients where they are float32 */
     enum dtype weights_dtype, gradients_dtype;
     bool oracle;
+    bool *begun; /* [unit]: lent before; else it stands for zeros, and is poisoned */
     uint16_t *weights, *gradients;
     float *part; /* the oracle's: one unit's gradient */
 };
@@ -63,6 +64,7 @@ static struct narrow_host narrow_host_make(enum dtype weights, enum dtype gradie
     made.weights = array(elements, sizeof(uint16_t));
     made.gradients = array(elements, sizeof(uint16_t));
     made.part = array(elements, sizeof(float));
+    made.begun = array((size_t)made.wide.params.unit_count, sizeof *made.begun);
     for (size_t i = 0; i < elements; i++) {
         float value = made.wide.weights[i];
         if (value != 1.0f) value *= 8.0f; /* matrices: far from uniform predictions */
@@ -76,7 +78,7 @@ static struct narrow_host narrow_host_make(enum dtype weights, enum dtype gradie
 static void narrow_host_free(struct narrow_host *host)
 {
     model_host_free(&host->wide);
-    free(host->weights), free(host->gradients), free(host->part);
+    free(host->weights), free(host->gradients), free(host->part), free(host->begun);
 }
 
 static enum status enter(void *context, struct unit_view *view, int unit, enum unit_use use)
@@ -95,6 +97,9 @@ static enum status enter(void *context, struct unit_view *view, int unit, enum u
         view->gradients = span_host(host->wide.gradients + begin, gradients_bytes);
     else if (host->oracle) view->gradients = span_host(host->part, count * sizeof(float));
     else view->gradients = span_host(host->gradients + begin, gradients_bytes);
+    view->first = !host->oracle && !host->begun[unit];
+    host->begun[unit] = true;
+    if (view->first) memset(view->gradients.ptr, 0xff, view->gradients.bytes); /* NaNs */
     return STATUS_OK;
 }
 
@@ -210,8 +215,9 @@ static void test_conversions(enum dtype dtype)
 {
     enum { ALL = 1 << 16, GUARD = 8 };
     uint16_t *in = array(ALL + GUARD, sizeof *in), *sum = array(ALL + GUARD, sizeof *sum);
-    float *out = array(ALL + GUARD, sizeof *out), *x = array(ALL, sizeof *x);
-    float *part = array(ALL + GUARD, sizeof *part);
+    float *out = array(ALL + GUARD, sizeof *out), *x = array(ALL + GUARD, sizeof *x);
+    float *part = array(ALL + GUARD, sizeof *part), *other = array(ALL + GUARD, sizeof *other);
+    uint16_t *first = array(ALL + GUARD, sizeof *first);
     uint16_t *back = array(ALL + GUARD, sizeof *back);
     for (int i = 0; i < ALL; i++) {
         in[i] = (uint16_t)i;
@@ -224,9 +230,12 @@ static void test_conversions(enum dtype dtype)
         memset(part, 0x5a, (ALL + GUARD) * sizeof *part);
         memcpy(part, x, count * sizeof *x);
         memset(back, 0x5a, (ALL + GUARD) * sizeof *back);
+        memset(first, 0x5a, (ALL + GUARD) * sizeof *first);
+        memcpy(other, x, (ALL + GUARD) * sizeof *x);
         narrow(back, x, dtype, count);
         widen(out, in, dtype, count);
         narrow_add(sum, part, dtype, count);
+        narrow_first(first, other, dtype, count);
         size_t wrong = 0;
         for (size_t i = 0; i < count; i++) {
             float value = wide(in[i], dtype);
@@ -235,14 +244,16 @@ static void test_conversions(enum dtype dtype)
             wrong += isnan(value) ? !isnan(wide(sum[i], dtype)) : sum[i] != expected;
             wrong += float32_to_bits(part[i]) != 0;
             wrong += back[i] != rounded(x[i], dtype);
+            wrong += first[i] != rounded(0.0f + x[i], dtype) || float32_to_bits(other[i]) != 0;
         }
         CHECK_MSG(wrong == 0, "%zu of %zu of %s", wrong, count, dtype_name(dtype));
         for (size_t i = count; i < count + GUARD; i++)
             CHECK(float32_to_bits(out[i]) == 0x5a5a5a5au && sum[i] == in[i] &&
-                  back[i] == 0x5a5au && float32_to_bits(part[i]) == 0x5a5a5a5au);
+                  back[i] == 0x5a5au && first[i] == 0x5a5au && float32_to_bits(part[i]) == 0x5a5a5a5au);
         if (count == 0) break;
     }
     free(in), free(sum), free(out), free(x), free(part), free(back);
+    free(other), free(first);
 }
 
 int main(void)

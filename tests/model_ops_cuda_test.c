@@ -40,6 +40,11 @@ static void bytes_and_dtypes(struct side *side, struct sizes n)
     ops->narrow_add(sum, part, lent, n.rows, &side->context);
     record(side, "narrow_add", sum, n.rows, lent, 0.0);
     record_exact(side, "narrow_add's part", part, n.rows);
+    void *first = place(side, x.f, n.rows, lent, lent, side->shift);
+    part = place(side, y.f, n.rows, DTYPE_FLOAT32, DTYPE_FLOAT32, 0);
+    ops->narrow_first(first, part, lent, n.rows, &side->context);
+    record(side, "narrow_first", first, n.rows, lent, 0.0);
+    record_exact(side, "narrow_first's part", part, n.rows);
     if (side->dtype == DTYPE_FLOAT32) { /* what is lent differs from it only there */
         void *narrow_x = place(side, x.f, n.rows, DTYPE_BFLOAT16, DTYPE_BFLOAT16, side->shift);
         float *wide = statistic(side, n.rows);
