@@ -18,12 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <signal.h>
-#include <unistd.h>
 
+#include "bench/compare/bare_pair.h"
 #include "verbs/clock.h"
 #include "verbs/clones.h"
 #include "verbs/fifo.h"
@@ -64,24 +60,8 @@ struct wire {
 
 struct world {
     struct wire wires[2]; /* [r]: to rank r */
-    uint64_t gate, pad[511];
+    struct bare_gate gate;
 };
-
-static inline void relax(int *spins)
-{
-#ifdef __SSE2__
-    _mm_pause();
-#endif
-    if (++*spins % 4096 == 0) sched_yield();
-}
-
-static void meet(struct world *world, uint64_t *turn)
-{
-    int spins = 0;
-    *turn += 2;
-    __atomic_add_fetch(&world->gate, 1, __ATOMIC_ACQ_REL);
-    while (__atomic_load_n(&world->gate, __ATOMIC_ACQUIRE) < *turn) relax(&spins);
-}
 
 /* ---- the exchange ---- */
 
@@ -90,7 +70,7 @@ static double exchange_ns(struct world *world, int rank, uint64_t *turn)
     double best = 1e18, sum = 0;
     uint64_t step = 0;
     for (int round = 0; round < 5; round++) {
-        meet(world, turn);
+        bare_meet(&world->gate, turn);
         int64_t begin = clock_ns();
         for (int i = 0; i < EXCHANGES; i++) {
             struct line *out = &world->wires[1 - rank].lines[step % LINES],
@@ -165,14 +145,14 @@ static struct fifo wire_fifo(struct wire *wire)
 static float *next_slot(struct pair *pair)
 {
     int spins = 0;
-    while (fifo_room(&pair->out) == 0) relax(&spins);
+    while (fifo_room(&pair->out) == 0) bare_relax(&spins);
     return (float *)(void *)fifo_slot(&pair->out);
 }
 
 static const float *next_data(struct pair *pair)
 {
     int spins = 0;
-    while (fifo_ready(&pair->in) == 0) relax(&spins);
+    while (fifo_ready(&pair->in) == 0) bare_relax(&spins);
     return (const float *)(const void *)fifo_slot(&pair->in);
 }
 
@@ -219,12 +199,6 @@ static void all_reduce(struct pair *pair, float *own, float *other, size_t half)
     }
 }
 
-static int compare_times(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Median microseconds. */
 static double measure(struct world *world, struct pair *pair, float *array, size_t bytes, int rank, uint64_t *turn)
 {
@@ -232,47 +206,30 @@ static double measure(struct world *world, struct pair *pair, float *array, size
     size_t half = bytes / sizeof *array / 2;
     int rounds = bytes >= (size_t)64 << 20 ? 7 : bytes >= (size_t)8 << 20 ? 25 : 101;
     for (int i = 0; i < rounds; i++) {
-        meet(world, turn);
+        bare_meet(&world->gate, turn);
         int64_t begin = clock_ns();
         all_reduce(pair, array + (size_t)rank * half, array + (size_t)(1 - rank) * half, half);
         times[i] = clock_ns() - begin;
     }
-    qsort(times, (size_t)rounds, sizeof *times, compare_times);
-    return (double)times[rounds / 2] / 1000;
+    return bare_median_us(times, rounds);
 }
 
 /* ---- the two ranks ---- */
 
-/* The rank-th of the CPUs that this process may use. */
-static void bind_to_cpu(int rank)
+static int run(void *shared, int rank, int argc, char **argv)
 {
-    cpu_set_t all, one;
-    if (sched_getaffinity(0, sizeof all, &all) != 0) return;
-    for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &all) || seen++ != rank) continue;
-        CPU_ZERO(&one);
-        CPU_SET(cpu, &one);
-        if (sched_setaffinity(0, sizeof one, &one) != 0) perror("bare_edge: cannot bind to a CPU");
-    }
-}
-
-static int run(struct world *world, int rank, int argc, char **argv)
-{
+    struct world *world = shared;
     uint64_t turn = 0;
-    bind_to_cpu(rank);
     double ns = exchange_ns(world, rank, &turn);
     if (rank == 0) printf("exchange %.1f\n", ns);
     struct pair pair = {.out = wire_fifo(&world->wires[1 - rank]), .in = wire_fifo(&world->wires[rank])};
     for (int i = 1; i < argc; i++) {
         size_t bytes = strtoull(argv[i], NULL, 10) / 128 * 128; /* halves of whole lines */
-        size_t huge = (size_t)2 << 20, room = (bytes + huge) / huge * huge;
-        float *array = bytes > 0 ? aligned_alloc(huge, room) : NULL;
+        float *array = bare_array(bytes);
         if (array == NULL) {
             fprintf(stderr, "bare_edge: cannot reduce \"%s\" bytes; expected a number of at least 128\n", argv[i]);
             return 2;
         }
-        madvise(array, room, MADV_HUGEPAGE);
-        memset(array, 0, room);
         for (int streaming = 0; streaming <= CAN_STREAM; streaming++) {
             pair.streaming = streaming;
             double us = measure(world, &pair, array, bytes, rank, &turn);
@@ -285,24 +242,5 @@ static int run(struct world *world, int rank, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct world *world = mmap(NULL, sizeof *world, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (world == MAP_FAILED) {
-        perror("bare_edge: no shared memory");
-        return 1;
-    }
-    memset(world, 0, sizeof *world);
-    pid_t parent = getpid(), child = fork();
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent) _exit(1);
-        _exit(run(world, 1, argc, argv));
-    }
-    if (child < 0) {
-        perror("bare_edge: no second process");
-        return 1;
-    }
-    int code = run(world, 0, argc, argv), status = 0;
-    if (code != 0) kill(child, SIGKILL);
-    waitpid(child, &status, 0);
-    return code != 0 ? code : status != 0;
+    return bare_run(run, sizeof(struct world), argc, argv);
 }

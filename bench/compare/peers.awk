@@ -75,15 +75,37 @@ END {
     printf "| %s | %s | %s | %s | %.0f %% |\n", f[1], size_name(f[5]), number(ours), (edge < 10 ? sprintf("%.3f", edge) : number(edge)), 100 * edge / ours
   }
 
+  allowed_rows = 0
+  for (i = 1; i <= point_count; i++) {
+    split(points[i], f, SUBSEP)
+    ours = median(points[i] SUBSEP "ringzero"); bare = median(points[i] SUBSEP "bare-copy")
+    theirs = smaller(median(points[i] SUBSEP "openmpi"), median(points[i] SUBSEP "mpich"))
+    if (ours == 0 || theirs == 0 || bare == 0) continue
+    row = f[1] " | " f[4]
+    if (!(row in allowed_n)) allowed[++allowed_rows] = row
+    allowed_n[row]++
+    allowed_logs[row] += log(theirs / bare)
+    reached_logs[row] += log(bare / ours)
+  }
+  if (allowed_rows > 0) {
+    print "\n## What two cores allow\n\nOf 2 ranks over shared memory, beside `bare_copy`: the same bytes, copied in the quickest way there is, without a check.\n"
+    print "| cores | collective | points | MPI / bare: the most that could be | bare / ringzero |\n|---|---|---|---|---|"
+    for (i = 1; i <= allowed_rows; i++) {
+      row = allowed[i]
+      printf "| %s | %d | %.2f | %.0f %% |\n", row, allowed_n[row], exp(allowed_logs[row] / allowed_n[row]), 100 * exp(reached_logs[row] / allowed_n[row])
+    }
+  }
+
   print "\n## Every point\n\nMedian microseconds.\n"
-  print "| cores | transport | ranks | collective | size | place | ringzero | Open MPI | MPICH | ratio |"
-  print "|---|---|---|---|---|---|---|---|---|---|"
+  print "| cores | transport | ranks | collective | size | place | ringzero | Open MPI | MPICH | ratio | bare |"
+  print "|---|---|---|---|---|---|---|---|---|---|---|"
   for (i = 1; i <= point_count; i++) {
     split(points[i], f, SUBSEP)
     ours = median(points[i] SUBSEP "ringzero"); open = median(points[i] SUBSEP "openmpi"); mpich = median(points[i] SUBSEP "mpich")
     best = smaller(open, mpich)
     ratio = (ours == 0 || best == 0) ? "–" : sprintf("%.2f", best / ours)
-    printf "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", f[1], f[2], f[3], f[4], size_name(f[5]), f[6], number(ours),
-      number(open), number(mpich), ratio
+    bare = smaller(median(points[i] SUBSEP "bare-copy"), smaller(median(points[i] SUBSEP "bare-plain"), median(points[i] SUBSEP "bare-streaming")))
+    printf "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", f[1], f[2], f[3], f[4], size_name(f[5]), f[6], number(ours),
+      number(open), number(mpich), ratio, number(bare)
   }
 }

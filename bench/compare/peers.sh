@@ -54,7 +54,7 @@ echo "peers: about $((per_round / 60 + 1)) minutes a round, $((rounds * per_roun
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for program in ring_bench bare_edge; do
+for program in ring_bench bare_edge bare_copy; do
   [ -x "$build/$program" ] || { echo "peers.sh: $build/$program is missing: build first, or give --build" >&2; exit 1; }
 done
 for mpi in openmpi mpich; do
@@ -102,9 +102,11 @@ group() {
     run_$peer "$2" "$3" </dev/null 2>"$work/errors" | sed -n "s/^point /$peer /p" >>"$work/group" ||
       echo "peers: $peer did not finish at $3 ranks over $2 (limit $limit s): $(tail -3 "$work/errors" | tr '\n' ' ')" >&2
   done
-  # The mark for two ranks that share memory, in the same moments.
+  # The marks for two ranks that share memory, in the same moments.
   if [ "$2" = shm ] && [ "$3" = 2 ]; then
     "$build/bare_edge" 1048576 16777216 134217728 | awk '/^bare/ { print "bare-" $3, "all_reduce", $2, "in", $4, 1 }' >>"$work/group"
+    # shellcheck disable=SC2046 # a list of sizes
+    "$build/bare_copy" "$memory" $(numfmt --from=iec ${sizes//,/ }) | awk '/^bare/ { print "bare-copy", $2, $3, $4, $5, 1 }' >>"$work/group"
   fi
   after=$(exchange)
   sed "s/^/$1 $2 $3 $before $after /" "$work/group" >>"$work/raw"
