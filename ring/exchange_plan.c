@@ -29,13 +29,18 @@ static size_t largest_part_bytes(const struct operation *operation)
 }
 
 /* Bytes of the largest part. Of two ranks that share memory what has one hop goes on longer: both are at it at once, and nothing is
- * cut; an all_gather less far, where windows are quicker. A size that was measured, or that keeps everything out, stays. */
+ * cut; an all_gather less far: only to where windows begin, if they copy from any memory. A size that was measured, or that keeps
+ * everything out, stays. */
 static size_t most_bytes(enum collective collective, const struct ring_comm *comm)
 {
     size_t most = comm->config.exchange_bytes;
     if (comm->exchange_most[collective] > 0) return comm->exchange_most[collective];
     if (!comm->one_memory || comm->nranks > 2 || comm->exchange_measured || most == 1) return most;
-    if (collective == COLLECTIVE_ALL_GATHER) return PAIR_FACTOR_GATHER * most;
+    if (collective == COLLECTIVE_ALL_GATHER) {
+        size_t windows = comm->config.window_bytes;
+        bool met = comm->has_copies && windows >= most && windows <= PAIR_FACTOR_GATHER * most;
+        return met ? windows - 1 : PAIR_FACTOR_GATHER * most;
+    }
     return collective == COLLECTIVE_ALL_REDUCE ? most : PAIR_FACTOR * most;
 }
 

@@ -85,7 +85,8 @@ struct exchange {
 struct window_peer {
     const unsigned char *input, *result; /* what is left of the record in hand, */
     size_t input_left, result_left;      /* in bytes */
-    size_t inputs_seen, results_seen;    /* bytes of the two streams in all records so far */
+    size_t inputs_seen, results_seen;    /* bytes of the two streams in all records so far, */
+    size_t inputs_due, results_due;      /* and in all that will come */
     size_t results_kept;
     bool result_is_bare;                 /* an address in the peer's memory, not in this rank's */
     bool holds_input, holds_result;      /* the oldest record of its edge is that one, and has yet to be freed */

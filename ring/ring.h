@@ -94,9 +94,10 @@ struct ring_config {
     uint64_t slot_count;   /* power of two ≥ 2. RINGZERO_SLOTS, 8 */
     size_t exchange_bytes; /* parts up to this size take hops to everyone, or log2 n rounds where memory is not shared, instead */
                            /* of the ring (exchange_plan.h; at most 16 ranks); of two ranks of one host four times that, but */
-                           /* twice in an all_gather, and once in an all_reduce. 1 for none; SIZE_MAX: measured as it opens, */
-                           /* for each collective, by 400 small operations, and told by --log info (threshold.h). */
-                           /* RINGZERO_EXCHANGE_BYTES, 16 KiB; 0 there for none, "measure" for SIZE_MAX */
+                           /* once in an all_reduce, and twice in an all_gather, or to where windows that copy from any memory */
+                           /* begin. 1 for none; SIZE_MAX: measured as it opens, for each collective, by 400 small operations, and */
+                           /* told by --log info (threshold.h). RINGZERO_EXCHANGE_BYTES, 16 KiB; 0 there for none, "measure" for */
+                           /* SIZE_MAX */
     size_t window_bytes;   /* larger operations among ranks of one host (at most 16) read one another's memory instead of passing */
                            /* slots round the ring, where a rank's chunk has at least this many bytes (window.h). SIZE_MAX for */
                            /* none. RINGZERO_WINDOW_BYTES, 16 KiB; 0 there for none */

@@ -185,8 +185,7 @@ static void give_back(int peer, const struct operation *operation)
 static bool expects(int peer, const struct operation *operation)
 {
     const struct window_peer *from = &operation->room->window.peers[peer];
-    return from->inputs_seen < window_input_bytes(operation->comm->rank, operation) ||
-           from->results_seen < window_result_bytes(peer, operation);
+    return from->inputs_seen < from->inputs_due || from->results_seen < from->results_due;
 }
 
 /* The next record of a peer, if the last is used up. An input of an all_reduce that lies in a region need not be held: its owner
@@ -201,8 +200,7 @@ static enum status take_record(struct operation *operation, int peer, bool *move
     bool result = (record.reference & REGION_MARK) != 0;
     uint64_t reference = record.reference & ~REGION_MARK;
     size_t bytes = record.bytes;
-    size_t missing = result ? window_result_bytes(peer, operation) - from->results_seen
-                            : window_input_bytes(operation->comm->rank, operation) - from->inputs_seen;
+    size_t missing = result ? from->results_due - from->results_seen : from->inputs_due - from->inputs_seen;
     bool fits = bytes > 0 && bytes <= missing && bytes % window_element_bytes(operation) == 0 && (result || from->input_left == 0);
     TRY(operation_check_slice(operation, peer, record.tag, bytes, fits ? bytes : missing));
     bool bare = result && region_is_bare(reference);
@@ -360,6 +358,8 @@ static enum status open_peers(struct operation *operation)
         if (window_adds(operation) || window_owns(comm->rank, operation)) TRY(open_edge(operation, EDGE_PRODUCER, peer));
         if (!window_adds(operation) && !window_owns(peer, operation)) continue;
         TRY(open_edge(operation, EDGE_CONSUMER, peer));
+        operation->room->window.peers[peer].inputs_due = window_input_bytes(comm->rank, operation);
+        operation->room->window.peers[peer].results_due = window_result_bytes(peer, operation);
         if (comm->views[peer] == NULL) TRY(region_view_open(&comm->views[peer], &comm->books[peer]));
         region_view_sweep(comm->views[peer]);
     }
@@ -381,7 +381,7 @@ enum status window_begin(struct operation *operation)
     }
     if (own > 0) window->result_reference = region_reference(window_result_source(operation), own, comm->book);
     if (own > 0 && window->result_reference == 0 && window_is_bare(operation))
-        window->result_reference = region_bare_reference(window_result_source(operation), own);
+        window->result_reference = region_bare_reference(window_result_source(operation), own, comm->book);
     if (own > 0 && !window_adds(operation) && window_result_source(operation) != window_result_place(comm->rank, operation)) window->own_bytes = own;
     TRY(region_stage(&window->stage, comm->book));
     window->stage_reference = region_reference(window->stage, 1, comm->book);
@@ -399,10 +399,9 @@ enum status window_begin(struct operation *operation)
 static bool has_all(const struct operation *operation)
 {
     const struct window *window = &operation->room->window;
-    int self = operation->comm->rank;
-    if (window->own_kept < window->own_bytes || window->reduced < window_input_bytes(self, operation)) return false;
+    if (window->own_kept < window->own_bytes || window->reduced < window_input_bytes(operation->comm->rank, operation)) return false;
     for (int r = 0; r < operation->comm->nranks; r++)
-        if (r != self && window->peers[r].results_kept < window_result_bytes(r, operation)) return false;
+        if (window->peers[r].results_kept < window->peers[r].results_due) return false;
     return true;
 }
 

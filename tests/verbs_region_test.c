@@ -115,16 +115,18 @@ static void check_bare(void)
     struct region_offer offer = region_book_offer(book), other = offer;
     unsigned char *own = malloc(100000), *seen = calloc(1, 100000);
     for (int i = 0; i < 100000; i++) own[i] = (unsigned char)(i * 11);
-    uint64_t reference = region_bare_reference(own, 100000);
+    uint64_t reference = region_bare_reference(own, 100000, book);
     if (reference != 0) { /* else the kernel copies for nobody here */
-        CHECK(region_is_bare(reference) && region_is_bare(reference | REGION_MARK) && !region_is_stage(region_bare_reference(&own, 1)));
+        CHECK(region_is_bare(reference) && region_is_bare(reference | REGION_MARK) && !region_is_stage(region_bare_reference(&own, 1, book)));
         CHECK_OK(region_view_copy(seen, reference | REGION_MARK, 100000, view));
         CHECK(memcmp(seen, own, 100000) == 0);
         const unsigned char *found;
         CHECK_STATUS(region_view_find(&found, reference, 1, view), STATUS_DATA);
         CHECK(region_offer_may_copy(&offer));
         CHECK_STATUS(region_view_copy(seen, 4096, 10, view), STATUS_DATA); /* nothing is there */
-        CHECK(region_bare_reference((void *)(uintptr_t)4096, 10) == 0);
+        CHECK(region_bare_reference((void *)(uintptr_t)4096, 10, book) == 0);
+        CHECK(region_bare_reference(own + 1, 99999, book) == reference + 1); /* part of what was looked at */
+        CHECK(region_bare_reference((void *)(uintptr_t)4096, 10, book) == 0); /* what was refused is looked at again */
         region_book_give_up(book);
         CHECK_STATUS(region_view_copy(seen, 4096, 10, view), STATUS_PEER);
     }

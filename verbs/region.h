@@ -64,8 +64,10 @@ bool region_free(void *ptr, struct region_book *book);
 /* The reference to memory that lies in one region; 0: it does not. threads: any. */
 uint64_t region_reference(const void *ptr, size_t bytes, struct region_book *book);
 
-/* The reference to any memory of this process, at least a byte; 0: not even its own kernel would copy it (a device's, say). */
-uint64_t region_bare_reference(const void *ptr, size_t bytes);
+/* The reference to any memory of this process, at least a byte; 0: not even its own kernel would copy it (a device's, say). Memory that
+ * it would have copied is not looked at again for a while: a device's that is mapped in its place then fails at the reader, with DATA.
+ * threads: any. */
+uint64_t region_bare_reference(const void *ptr, size_t bytes, struct region_book *book);
 
 /* Whether the kernel lets this process copy from the owner of a book. */
 bool region_offer_may_copy(const struct region_offer *offer);
