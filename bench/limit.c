@@ -152,6 +152,7 @@ static enum status connect_next(
         return FAIL(STATUS_SYSTEM, "measuring the TCP limit: address \"%s\" of rank %d: %s",
             next->address, ends->next_rank, gai_strerror(failed));
     ends->next = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (ends->next >= 0) connection_tune_caller(ends->next, found->ai_addr, found->ai_addrlen);
     int result = ends->next < 0 ? -1 : connect(ends->next, found->ai_addr, found->ai_addrlen);
     int error = result == 0 ? 0 : errno;
     freeaddrinfo(found);

@@ -22,17 +22,58 @@ void connection_begin(struct connection *connection, int peer)
     for (int i = 0; i < CONNECTION_STRANGERS; i++) connection->strangers[i].fd = -1;
 }
 
+static const char plain[] = "reno"; /* every kernel has it, every user may choose it */
+
+static void take_plain(int fd)
+{
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, plain, sizeof plain - 1);
+}
+
+/* Whether a name has an address of this machine: then the system would call it from there. */
+static bool is_here(const struct sockaddr *name, socklen_t length)
+{
+    struct sockaddr_storage there = {0}, here = {0};
+    socklen_t here_length = sizeof here;
+    memcpy(&there, name, length);
+    int fd = socket(name->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool asked = fd >= 0 && connect(fd, name, length) == 0 && /* of a datagram: nothing is sent */
+                 getsockname(fd, (struct sockaddr *)&here, &here_length) == 0;
+    if (fd >= 0) close(fd);
+    return asked && address_equal(&here, &there);
+}
+
+/* As a socket has it that nobody has told anything. */
+static void take_systems(int fd, int family)
+{
+    char name[16] = "";
+    socklen_t length = sizeof name;
+    int fresh = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fresh < 0) return;
+    if (getsockopt(fresh, IPPROTO_TCP, TCP_CONGESTION, name, &length) == 0)
+        (void)setsockopt(
+            fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strnlen(name, sizeof name));
+    close(fresh);
+}
+
+void connection_tune_listener(int fd)
+{
+    take_plain(fd);
+}
+
+void connection_tune_caller(int fd, const struct sockaddr *to, socklen_t to_bytes)
+{
+    if (is_here(to, to_bytes)) take_plain(fd);
+}
+
 void connection_tune(int fd)
 {
-    static const char plain[] = "reno"; /* every kernel has it, every user may choose it */
     struct sockaddr_storage here = {0}, there = {0};
     socklen_t here_length = sizeof here, there_length = sizeof there;
     int on = 1;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (getsockname(fd, (struct sockaddr *)&here, &here_length) != 0) return;
     if (getpeername(fd, (struct sockaddr *)&there, &there_length) != 0) return;
-    if (!address_equal(&here, &there)) return;
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, plain, sizeof plain - 1);
+    if (!address_equal(&here, &there)) take_systems(fd, here.ss_family);
 }
 
 bool connection_must_wait(int error)
@@ -58,6 +99,7 @@ static enum status start_calling(
     connection->fd = socket(name.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (connection->fd < 0)
         return FAIL(STATUS_SYSTEM, "no socket: %s; raise ulimit -n", strerror(errno));
+    connection_tune_caller(connection->fd, (struct sockaddr *)&name, length);
     if (connect(connection->fd, (struct sockaddr *)&name, length) != 0 && errno != EINPROGRESS)
         return FAIL(STATUS_PEER, "cannot connect to rank %d at %s port %u: %s", connection->peer,
             offer->address, offer->port, strerror(errno));
@@ -103,6 +145,7 @@ enum status connection_listen(
         return FAIL(STATUS_INVALID, "\"%s\" is no numeric address to listen on", address);
     int fd = socket(name.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     connection->listen_fd = fd;
+    if (fd >= 0) connection_tune_listener(fd);
     if (fd < 0 || bind(fd, (struct sockaddr *)&name, length) != 0 || listen(fd, 16) != 0 ||
         getsockname(fd, (struct sockaddr *)&name, &length) != 0)
         return FAIL(STATUS_SYSTEM,

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "verbs/status.h"
 
@@ -70,8 +71,13 @@ MUST_CHECK enum status connection_call(
  * address, so are on one machine, there is no line that could be congested: an algorithm that paces
  * (bbr) would only make the sender wait, so the plain one is taken. Between machines the choice is
  * the system's. Advice: where the system refuses, a connection is slower, not wrong.
- * fd: connected. */
-void connection_tune(int fd);
+ *
+ * A socket that has once been connected with bbr goes on being paced whatever it is told later: so
+ * both ends are told before. A listener does not know yet who will call: what it accepts has the
+ * plain algorithm until connection_tune() has seen where the other end is. */
+void connection_tune_listener(int fd); /* before listen() */
+void connection_tune_caller(int fd, const struct sockaddr *to, socklen_t to_bytes); /* connect() */
+void connection_tune(int fd);                                                       /* connected */
 
 /* An error of send() or recv() that means: not now. */
 bool connection_must_wait(int error);
