@@ -31,7 +31,8 @@
 
 #include "verbs/connection.h"
 
-#define AHEAD_BYTES 1024 /* received at once where less is wanted: a small step takes one call */
+#define AHEAD_BYTES 8192 /* received at once where less is wanted: small steps take one call, or several one */
+#define RUN_BYTES   1024 /* a payload up to this size is copied beside its frame */
 
 enum frame_part { FRAME_STEP = 1, FRAME_HEAD = 2 };
 
@@ -188,9 +189,9 @@ static ssize_t frame_send(const struct tcp_line *line)
 {
     const struct tcp_frame *frame = &line->out;
     int fd = line->connection.fd;
-    if (line->out_done == 0 && frame->bytes <= AHEAD_BYTES) {
+    if (line->out_done == 0 && frame->bytes <= RUN_BYTES) {
         /* A payload copied beside its frame: one run of bytes costs the system less than two. */
-        unsigned char run[sizeof *frame + AHEAD_BYTES];
+        unsigned char run[sizeof *frame + RUN_BYTES];
         memcpy(run, frame, sizeof *frame);
         if (frame->bytes > 0) memcpy(run + sizeof *frame, payload_of(line), frame->bytes);
         return send(fd, run, sizeof *frame + frame->bytes, MSG_NOSIGNAL);
