@@ -2,7 +2,7 @@
 # Training on a device is training on the host: losses and norms of three steps are near in float32 (relative 1e-5), in every
 # stage, with two ranks, with tensors that ranks share and pipelines, with accumulation, recomputation, an offloaded optimizer, a
 # checkpoint resumed, a sample, scores of questions with endings; and every ledger is as predicted. On the simulator, in its three
-# orders of threads.
+# orders of threads. RINGZERO_TEST_SECONDS: what has not begun by then is left out.
 # ctest: timeout=300 labels=plain
 set -u
 program=${RINGZERO:-build/ringzero}
@@ -54,8 +54,10 @@ run() {
   grep -q "measured and predicted: OK" "$directory/out" || { echo "$device $*: ledger: $(tail -1 "$directory/out")"; failures=$((failures + 1)); }
 }
 
+left_out=0
 both() {
   local tolerance=$1
+  [ "$SECONDS" -lt "${RINGZERO_TEST_SECONDS:-9999}" ] || { left_out=$((left_out + 1)); return; }
   shift
   run host host "$@"
   run "$device" device "$@"
@@ -63,6 +65,7 @@ both() {
 }
 # scored: each of the three steps of the device's last run has both scores, which differ.
 scored() {
+  [ "$left_out" = 0 ] || return 0
   local scores='"hellaswag":0\.[0-9]*[1-9][0-9]*,"hellaswag_sum":0\.[0-9]*[1-9]'
   [ "$(grep -cE "$scores" "$directory/device")" = 3 ] && ! grep -qE '"hellaswag":([0-9.]+),"hellaswag_sum":\1,' "$directory/device" ||
     { echo "scores: found $(grep -oE '"hellaswag[_a-z]*":[0-9.]+' "$directory/device" | xargs)"; failures=$((failures + 1)); }
@@ -80,7 +83,7 @@ both 1e-5 --tensor 2 --ranks 4 --stage 3 --checkpoint-activations partitioned
 both 1e-2 --tensor 2 --ranks 2 --dtype bfloat16 --sample 2
 both 1e-5 --tensor 2 --ranks 2 --stage 1 --checkpoint-activations offload --offload optimizer
 both 1e-5 --pipeline 2 --ranks 2 --stage 0 --accumulate 2
-grep -Eq '"bubble":.*"predicted":0.333333,"measured":0\.[0-9]*[1-9]' "$directory/device" ||
+[ "$left_out" != 0 ] || grep -Eq '"bubble":.*"predicted":0.333333,"measured":0\.[0-9]*[1-9]' "$directory/device" ||
   { echo "no share of waiting beside the bubble: $(grep bubble "$directory/device")"; failures=$((failures + 1)); }
 both 1e-5 --pipeline 2 --ranks 4 --stage 3 --accumulate 3 --checkpoint-activations full --sample 3
 both 1e-5 --pipeline 2 --tensor 2 --ranks 8 --stage 3 --accumulate 2 --checkpoint-activations offload $questions
@@ -106,5 +109,6 @@ run "$device" second --stage 1 --ranks 2 --resume "$directory/saved"
 whole=$(grep -o '"step":3,"loss":[-0-9.e+]*' "$directory/whole")
 [ -n "$whole" ] && grep -q "$whole" "$directory/second" ||
   { echo "resumed: expected $whole, found $(grep -o '"step":3,"loss":[-0-9.e+]*' "$directory/second")"; failures=$((failures + 1)); }
+[ "$left_out" = 0 ] || echo "$left_out settings were left out after $SECONDS s"
 echo "training on $device: $failures failures"
 [ "$failures" = 0 ]

@@ -5,20 +5,31 @@
 #
 #   tests/gpu/run.sh [FOLDER]     figures go to FOLDER (build-gpu/results) as well: keep them under bench/results/, with date and device
 #
-# RINGZERO_TEST_DEVICE=cudasim tries the script itself where there is no GPU; its figures then mean nothing.
+# Where build-packed/ is (tests/gpu/pack.sh), its programs are run, and none is built. RINGZERO_TEST_DEVICE=cudasim tries the script itself
+# where there is no GPU; its figures then mean nothing.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 device=${RINGZERO_TEST_DEVICE:-cuda}
-build=build-gpu
+build=build-gpu packed=
 results=${1:-$build/results}
+if [ "$device" = cuda ] && [ -e build-packed/packed.tar.gz ]; then
+  build=build-packed packed=1
+  tar -xzf build-packed/packed.tar.gz -C build-packed || exit 1
+fi
 ringzero=$build/ringzero
 failed=0
+budget=290 # seconds of it all
 mkdir -p "$results"
+# Each CUDA stream gets a queue of the GPU's, of 8 if nothing is said, and waits for what is ahead of it there. Ranks that share a GPU and
+# wait for one another have more streams.
+export CUDA_DEVICE_MAX_CONNECTIONS=32
 
 # step NAME SECONDS COMMAND…: its output is kept; a failure shows the end of it, and the rest goes on. Nothing may hang a lent machine.
 step() {
   local name=$1 limit=$2 begin=$SECONDS code=0
   shift 2
+  [ "$limit" -le $((budget - begin)) ] || limit=$((budget - begin))
+  [ "$limit" -ge 5 ] || { failed=1; echo "left out $name: no time is left"; return; }
   timeout -k 5 "$limit" "$@" >"$results/$name.txt" 2>&1 || code=$?
   case $code in
     0) echo "ok      $name, $((SECONDS - begin)) s" ;;
@@ -30,6 +41,16 @@ step() {
 }
 
 build() { cmake --preset release -B "$build" >/dev/null && cmake --build "$build" -j "$(nproc)" --target all; }
+
+# Without the toolkit, or with one at another place, CUDA's libraries may be where the loader does not look: with Python's packages, say.
+find_libraries() {
+  local name at
+  for name in $(ldd "$build/libringzero_cuda.so" | awk '/not found/ { print $1 }'); do
+    at=$(find /usr /opt /root /home -xdev -name "$name" -print -quit 2>/dev/null)
+    [ -n "$at" ] || { echo "tests/gpu/run.sh: $name is nowhere: the CUDA toolkit of that version has it"; return 1; }
+    export LD_LIBRARY_PATH=${at%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  done
+}
 export -f build
 export build RINGZERO_TEST_DEVICE=$device RINGZERO=$PWD/$ringzero RINGZERO_SOURCE=$PWD
 if [ "$device" = cuda ]; then
@@ -38,13 +59,21 @@ if [ "$device" = cuda ]; then
   cat "$results/device.txt"
 fi
 date -u +%Y-%m-%d >>"$results/device.txt"
-step build 240 bash -c build
-[ -x "$ringzero" ] || exit 1
+if [ -n "$packed" ]; then
+  echo "packed: $(cat $build/version)"
+else
+  step build 240 bash -c build
+fi
+[ -x "$ringzero" ] || { echo "tests/gpu/run.sh: where packages cannot be had: tests/gpu/pack.sh, on another machine"; exit 1; }
+[ ! -e "$build/libringzero_cuda.so" ] || find_libraries || exit 1
 
-for test in ring_reduce_cuda_test model_ops_cuda_test optim_adam_cuda_test ring_cuda_test ring_cuda_faults_test ring_direct_test; do
-  step "$test" 60 "$build/tests/$test"
-done
-step training 90 bash tests/shard_cuda_test.sh # the stages, against the host's losses
+# programs SECONDS NAME…
+programs() {
+  local limit=$1 name
+  shift
+  for name; do step "$name" "$limit" "$build/tests/$name"; done
+}
+programs 40 ring_reduce_cuda_test model_ops_cuda_test optim_adam_cuda_test
 
 # ---- figures ----
 sizes=() span=(-b 8 -e 64M -f 8 -n 5 -w 1)
@@ -60,6 +89,11 @@ for ranks in 2 4; do
   done
 done
 step train-largest 60 "$ringzero" train --ranks 1 --device "$device" --data README.md --validate-every 0 "${largest[@]}"
+
+# ---- ranks that share the GPU, and training beside the host's: what takes longest ----
+programs 60 ring_cuda_test ring_cuda_graph_test ring_direct_test ring_cuda_faults_test
+step kernel-mode 40 env RINGZERO_CUDA_MODE=kernel "$ringzero" bench all_reduce --ranks 2 --device "$device" -b 8 -e 4K -f 8 -n 2 -w 1
+RINGZERO_TEST_SECONDS=50 step training 110 bash tests/shard_cuda_test.sh
 
 # cell FILE WORDS: the number before the words in the file's last line that has them.
 cell() { sed -n "s|.* \([0-9.e+]*\) $2.*|\1|p" "$results/$1.txt" | tail -n 1; }
