@@ -58,6 +58,7 @@ static enum status table_open(struct ops_context *context)
 
 static void table_close(struct ops_context *context)
 {
+    (void)cudaSetDevice(context->device->index);
     blas_close_cuda(static_cast<struct blas_cuda *>(context->inside));
     context->inside = NULL;
 }

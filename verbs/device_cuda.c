@@ -1,8 +1,9 @@
 /* device_cuda: a GPU as a device: memory, copies, native streams and events of the CUDA runtime.
  * Part of the module (plugin.h).
  *
- * Every function that may be called by any thread makes the device current first: that is a setting
- * of the thread, and a thread may serve several devices. Nothing uses the NULL stream, which would
+ * Every function makes the device current first: that is a setting of the thread, any thread may
+ * call, and one may serve several devices. Where nothing is set the runtime takes device 0, and
+ * makes a context there, of half a GiB, for a question about a stream of another. Nothing uses the NULL stream, which would
  * order all streams of the process: blocking copies have a stream of their own, `copies`, which is
  * also what makes a copy from device to device blocking (cudaMemcpy() is not, there).
  */
@@ -127,6 +128,7 @@ static void cuda_close(struct device *device)
 {
     struct cuda_state *state = device->state;
     if (state == NULL) return;
+    (void)cudaSetDevice(device->index);
     if (state->copies != NULL) (void)cudaStreamDestroy(state->copies);
     free(state);
     device->state = NULL;
@@ -207,13 +209,13 @@ static enum status cuda_native_open(void **native, struct device *device)
 
 static void cuda_native_close(void *native, struct device *device)
 {
-    (void)device;
+    (void)cudaSetDevice(device->index);
     (void)cudaStreamDestroy((cudaStream_t)native);
 }
 
 static enum status cuda_native_synchronize(void *native, struct device *device)
 {
-    (void)device;
+    TRY_CUDA(cudaSetDevice(device->index));
     TRY_CUDA(cudaStreamSynchronize((cudaStream_t)native));
     return STATUS_OK;
 }
@@ -234,7 +236,7 @@ static enum status cuda_mark_open_timed(void **mark, struct device *device)
 
 static void cuda_mark_close(void *mark, struct device *device)
 {
-    (void)device;
+    (void)cudaSetDevice(device->index);
     (void)cudaEventDestroy((cudaEvent_t)mark);
 }
 
@@ -254,14 +256,14 @@ static enum status cuda_mark_wait(void *mark, void *native, struct device *devic
 
 static enum status cuda_mark_synchronize(void *mark, struct device *device)
 {
-    (void)device;
+    TRY_CUDA(cudaSetDevice(device->index));
     TRY_CUDA(cudaEventSynchronize((cudaEvent_t)mark));
     return STATUS_OK;
 }
 
 static enum status cuda_mark_passed(bool *passed, void *mark, struct device *device)
 {
-    (void)device;
+    TRY_CUDA(cudaSetDevice(device->index));
     cudaError_t error = cudaEventQuery((cudaEvent_t)mark);
     *passed = error == cudaSuccess;
     if (error == cudaErrorNotReady) return STATUS_OK;
@@ -271,7 +273,7 @@ static enum status cuda_mark_passed(bool *passed, void *mark, struct device *dev
 static enum status cuda_mark_elapsed(int64_t *ns, void *from, void *to, struct device *device)
 {
     float ms = 0.0f;
-    (void)device;
+    TRY_CUDA(cudaSetDevice(device->index));
     TRY_CUDA(cudaEventElapsedTime(&ms, (cudaEvent_t)from, (cudaEvent_t)to));
     *ns = (int64_t)((double)ms * 1e6);
     return STATUS_OK;
@@ -337,8 +339,8 @@ static enum status cuda_host_register(
 
 static void cuda_host_unregister(void *ptr, struct device *device)
 {
-    (void)device;
-    cudaError_t error = cudaHostUnregister(ptr);
+    cudaError_t error = cudaSetDevice(device->index);
+    if (error == cudaSuccess) error = cudaHostUnregister(ptr);
     if (error != cudaSuccess)
         LOG_WARN("device", "host memory could not be unregistered: %s", cudaGetErrorString(error));
 }
@@ -364,10 +366,12 @@ static enum status cuda_capture_end(void **graph, void *native, struct device *d
     return STATUS_OK;
 }
 
-static bool cuda_captures(void *native)
+static bool cuda_captures(void *native, struct device *device)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    return cudaStreamIsCapturing((cudaStream_t)native, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+    cudaError_t error = cudaSetDevice(device->index);
+    if (error == cudaSuccess) error = cudaStreamIsCapturing((cudaStream_t)native, &status);
+    return error == cudaSuccess && status != cudaStreamCaptureStatusNone;
 }
 
 static enum status cuda_graph_launch(void *graph, void *native, struct device *device)
@@ -379,7 +383,7 @@ static enum status cuda_graph_launch(void *graph, void *native, struct device *d
 
 static void cuda_graph_close(void *graph, struct device *device)
 {
-    (void)device;
+    (void)cudaSetDevice(device->index);
     (void)cudaGraphExecDestroy((cudaGraphExec_t)graph);
 }
 

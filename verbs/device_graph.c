@@ -67,7 +67,7 @@ void graph_close(struct graph *graph, struct device *device)
     free(graph);
 }
 
-bool stream_is_captured(const struct stream *stream, const struct device *device)
+bool stream_is_captured(const struct stream *stream, struct device *device)
 {
-    return device->ops->captures != NULL && device->ops->captures(stream_native(stream));
+    return device->ops->captures != NULL && device->ops->captures(stream_native(stream), device);
 }

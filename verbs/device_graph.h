@@ -35,7 +35,7 @@ MUST_CHECK enum status graph_launch(struct graph *graph, struct stream *stream, 
 void graph_close(struct graph *graph, struct device *device);
 
 /* Whether what the stream is given now is noted. For its worker, or when it has nothing to do. */
-bool stream_is_captured(const struct stream *stream, const struct device *device);
+bool stream_is_captured(const struct stream *stream, struct device *device);
 
 #ifdef __cplusplus
 }

@@ -78,7 +78,7 @@ struct device_ops {
      * host. captures: whether it is being kept now. */
     enum status (*capture_begin)(void *native, struct device *device);
     enum status (*capture_end)(void **graph, void *native, struct device *device);
-    bool (*captures)(void *native);
+    bool (*captures)(void *native, struct device *device);
     enum status (*graph_launch)(void *graph, void *native, struct device *device);
     void (*graph_close)(void *graph, struct device *device);
 

@@ -25,7 +25,7 @@ extern "C" {
 
 /* Changes with every change of this header, device.h, device_ops.h, or a table. A module of another
  * version is refused. */
-#define PLUGIN_VERSION 9
+#define PLUGIN_VERSION 10
 
 /* What a module may call in the program: all as in status.h, log.h and device.h, texts formatted
  * already. */

@@ -145,6 +145,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t handle, unsigne
 cudaError_t cudaEventQuery(cudaEvent_t handle)
 {
     cudaError_t error = enter();
+    if (error == cudaSuccess) error = enter_for(((event *)handle)->device);
     if (error != cudaSuccess) return leave(error);
     if (((event *)handle)->recorded_in != nullptr) return leave(cudaErrorCapturedEvent);
     return leave(passed(*(event *)handle) ? cudaSuccess : cudaErrorNotReady);
@@ -153,6 +154,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle)
 cudaError_t cudaEventSynchronize(cudaEvent_t handle)
 {
     cudaError_t error = enter();
+    if (error == cudaSuccess) error = enter_for(((event *)handle)->device);
     if (error != cudaSuccess) return leave(error);
     if (((event *)handle)->recorded_in != nullptr) return leave(cudaErrorCapturedEvent);
     return leave(synchronize(*(event *)handle));
@@ -161,6 +163,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle)
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
     cudaError_t error = enter();
+    if (error == cudaSuccess) error = enter_for(((event *)from)->device);
     return leave(error != cudaSuccess ? error : elapsed(ms, *(event *)from, *(event *)to));
 }
 
@@ -168,6 +171,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t handle)
 {
     event *old = (event *)handle;
     if (old == nullptr) return leave(cudaErrorInvalidResourceHandle);
+    cudaError_t error = enter_for(old->device);
+    if (error != cudaSuccess) return leave(error);
     if (old->region == 0) {
         std::lock_guard<std::mutex> lock(taken_mutex);
         taken[old->index] = false;

@@ -180,6 +180,8 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus *
     if (error != cudaSuccess) return leave(error);
     const stream *found = stream_of(handle);
     if (found == nullptr) return leave(cudaErrorInvalidResourceHandle);
+    error = enter_for(found->device);
+    if (error != cudaSuccess) return leave(error);
     *status = found->capture == nullptr ? cudaStreamCaptureStatusNone
               : found->capture->lost    ? cudaStreamCaptureStatusInvalidated
                                         : cudaStreamCaptureStatusActive;

@@ -24,6 +24,8 @@ stream streams[STREAM_MAX];
 std::mutex streams_mutex; /* of which are used */
 std::atomic<uint32_t> host_saw[STREAM_MAX];
 thread_local int device_of_thread;
+thread_local bool thread_has_chosen;
+std::atomic<bool> has_context[DEVICE_MAX];
 
 cudaError_t put(stream &to, const item &what, uint32_t *ticket) /* to.mutex is held */
 {
@@ -115,6 +117,7 @@ cudaError_t open_stream(cudaStream_t *handle, unsigned flags)
         if (each.used) continue;
         each.index = i;
         each.device = queue.device = device_of_thread;
+        has_context[device_of_thread] = true;
         each.blocking = (flags & cudaStreamNonBlocking) == 0;
         each.capture = nullptr;
         cudaError_t error = hire(each);
@@ -173,7 +176,20 @@ cudaError_t set_current_device(int device)
 {
     if (device < 0 || device >= self.set.devices) return cudaErrorInvalidDevice;
     device_of_thread = device;
+    thread_has_chosen = true;
+    has_context[device] = true; /* as since CUDA 12 */
     return cudaSuccess;
+}
+
+cudaError_t enter_for(int device)
+{
+    if (device == device_of_thread) has_context[device] = true;
+    if (thread_has_chosen || has_context[device_of_thread]) return cudaSuccess;
+    fprintf(stderr,
+        "cudasim[%d]: a thread that has chosen no device asks about device %d: hardware makes a "
+        "context on device 0 for it; expected cudaSetDevice() in this thread first\n",
+        (int)self.host, device);
+    return cudaErrorDeviceUninitialized;
 }
 
 stream *stream_of(cudaStream_t handle)
@@ -281,6 +297,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle)
     if (error != cudaSuccess) return leave(error);
     stream *found = handle == nullptr ? nullptr : stream_of(handle);
     if (found == nullptr || found->index < DEVICE_MAX) return leave(cudaErrorInvalidResourceHandle);
+    error = enter_for(found->device);
+    if (error != cudaSuccess) return leave(error);
     std::lock_guard<std::mutex> lock(streams_mutex);
     found->ended = true;
     return cudaSuccess;
@@ -292,6 +310,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle)
     if (error != cudaSuccess) return leave(error);
     stream *found = stream_of(handle);
     if (found == nullptr) return leave(cudaErrorInvalidResourceHandle);
+    error = enter_for(found->device);
+    if (error != cudaSuccess) return leave(error);
     if (found->capture != nullptr) return leave(capture_invalidate(*found->capture));
     return leave(stream_wait(*found, queue_of(*found).queued));
 }
@@ -302,6 +322,8 @@ cudaError_t cudaStreamQuery(cudaStream_t handle)
     if (error != cudaSuccess) return leave(error);
     stream *found = stream_of(handle);
     if (found == nullptr) return leave(cudaErrorInvalidResourceHandle);
+    error = enter_for(found->device);
+    if (error != cudaSuccess) return leave(error);
     if (found->capture != nullptr) return leave(capture_invalidate(*found->capture));
     return leave(stream_done(*found, queue_of(*found).queued) ? cudaSuccess : cudaErrorNotReady);
 }

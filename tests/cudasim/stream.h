@@ -28,6 +28,9 @@ stream &stream_at(int index);
 stream_queue &queue_of(const stream &stream);
 int current_device();
 cudaError_t set_current_device(int device);
+/* For a call about a stream or an event of a device. A thread that has chosen no device is device
+ * 0's, and hardware makes a context there if the process has none: refused, with a message. */
+cudaError_t enter_for(int device);
 
 /* An item to fill in: the head is zero, the arguments are not touched. */
 struct fresh_item : item {
