@@ -4,6 +4,14 @@
 #include <assert.h>
 #include <stdlib.h>
 
+/* The least number that both divide. */
+static size_t common_multiple(size_t a, size_t b)
+{
+    size_t multiple = a;
+    while (multiple % b != 0) multiple += a;
+    return multiple;
+}
+
 enum status layout_make(struct layout *layout, const struct params *params, int nranks)
 {
     assert(nranks >= 1);
@@ -11,11 +19,11 @@ enum status layout_make(struct layout *layout, const struct params *params, int 
     layout->unit = calloc((size_t)params->unit_count, sizeof *layout->unit);
     if (layout->unit == NULL)
         return FAIL(STATUS_SYSTEM, "no memory for a layout of %d units", params->unit_count);
-    size_t n = (size_t)nranks;
+    size_t n = (size_t)nranks, step = common_multiple(n, LAYOUT_ALIGNMENT);
     for (int u = 0; u < params->unit_count; u++) {
         size_t elements = params->unit_elements[u];
         layout->unit[u] = (struct layout_unit){elements, (elements + n - 1) / n, layout->elements};
-        layout->elements += layout_padded(layout, u);
+        layout->elements += (layout_padded(layout, u) + step - 1) / step * step;
     }
     return STATUS_OK;
 }

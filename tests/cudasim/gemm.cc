@@ -142,6 +142,34 @@ void finish(std::vector<float> &d, const gemm &what, int batch)
     if (then.sums_d) narrow_to(then.bias, batch, what.m, 1, sums(d, what.m, what.n, true));
 }
 
+/* As cuBLAS chooses among its kernels by what all operands are aligned to, up to 16 bytes, so the
+ * order of a sum depends on it here: so many of the k terms are added up on their own. */
+int terms_apart(const gemm &what)
+{
+    uintptr_t places = 16;
+    for (const matrix *each : {&what.a, &what.b, &what.c, &what.d}) places |= (uintptr_t)each->at;
+    return what.k * (4 - __builtin_ctzl(places)) / 5; /* none where all are aligned best */
+}
+
+/* d = alpha · a · b, of a and b without gaps. */
+void multiply(std::vector<float> &d, const gemm &what, const std::vector<float> &a, int a_rows,
+    const std::vector<float> &b, int b_rows)
+{
+    int to_a = what.a.transposed ? TRANSPOSED : AS_IT_IS;
+    int to_b = what.b.transposed ? TRANSPOSED : AS_IT_IS;
+    int apart = terms_apart(what);
+    size_t a_begin = (size_t)apart * (what.a.transposed ? 1 : (size_t)a_rows);
+    size_t b_begin = (size_t)apart * (what.b.transposed ? (size_t)b_rows : 1);
+    if (what.k == 0 || d.empty()) return;
+    find_sgemm()(BY_COLUMNS, to_a, to_b, what.m, what.n, what.k - apart, what.alpha,
+        a.data() + a_begin, a_rows, b.data() + b_begin, b_rows, 0.0f, d.data(), what.m);
+    if (apart == 0) return;
+    std::vector<float> part(d.size());
+    find_sgemm()(BY_COLUMNS, to_a, to_b, what.m, what.n, apart, what.alpha, a.data(), a_rows,
+        b.data(), b_rows, 0.0f, part.data(), what.m);
+    for (size_t i = 0; i < d.size(); i++) d[i] += part[i];
+}
+
 void run_one(const gemm &what, int batch)
 {
     int a_rows = what.a.transposed ? what.k : what.m, a_cols = what.a.transposed ? what.m : what.k;
@@ -149,10 +177,7 @@ void run_one(const gemm &what, int batch)
     std::vector<float> a = widened(what.a, batch, a_rows, a_cols),
                        b = widened(what.b, batch, b_rows, b_cols);
     std::vector<float> d((size_t)what.m * (size_t)what.n);
-    if (what.k > 0 && !d.empty())
-        find_sgemm()(BY_COLUMNS, what.a.transposed ? TRANSPOSED : AS_IT_IS,
-            what.b.transposed ? TRANSPOSED : AS_IT_IS, what.m, what.n, what.k, what.alpha, a.data(),
-            a_rows, b.data(), b_rows, 0.0f, d.data(), what.m);
+    multiply(d, what, a, a_rows, b, b_rows);
     if (what.beta != 0) { /* c is not read otherwise: it may be NaN */
         std::vector<float> c = widened(what.c, batch, what.m, what.n);
         for (size_t i = 0; i < d.size(); i++) d[i] += what.beta * c[i];
