@@ -132,7 +132,8 @@ static enum status ask(struct plan *plan, struct fused_call *call, const struct 
     cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(fused->lt, call->product, call->a,
         call->b, call->c, call->c, call->preference, 1, &answer, &answers);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED) TRY_CUBLAS(status);
-    plan->known = status == CUBLAS_STATUS_SUCCESS && answers > 0;
+    plan->known = status == CUBLAS_STATUS_SUCCESS && answers > 0 &&
+                  answer.state == CUBLAS_STATUS_SUCCESS; /* else answer.algo says nothing */
     if (plan->known) plan->algorithm = answer.algo;
     return STATUS_OK;
 }

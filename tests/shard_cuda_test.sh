@@ -115,6 +115,11 @@ same "threads in reverse order" 1e-5
 CUDASIM_ORDER=random CUDASIM_DELAY_US=200 run "$device" device --stage 2 --ranks 2
 same "threads in random order, with delays" 1e-5
 
+# Where cuBLASLt has no algorithm, bias and GELU follow their products.
+CUDASIM_REFUSE=algorithm run "$device" device --dtype bfloat16
+run host host --dtype bfloat16
+same "no algorithm of cuBLASLt" 1e-2
+
 run "$device" whole --stage 3 --ranks 2
 run "$device" first --stage 3 --ranks 2 --stop-at 2 --checkpoint "$directory/saved"
 run "$device" second --stage 1 --ranks 2 --resume "$directory/saved"

@@ -3,7 +3,8 @@
  * attributes say, no more.
  *
  * As in cuBLASLt, what cannot be is refused: a leading dimension of the auxiliary matrix that 8
- * does not divide, pointers that are not aligned to 16 bytes, an epilogue without its pointer.
+ * does not divide, pointers that are not aligned to 16 bytes, a workspace to 256, an algorithm that
+ * the heuristic did not give, an epilogue without its pointer.
  */
 #include <cstdint>
 #include <cstring>
@@ -76,6 +77,8 @@ matrix operand(const void *at, const layout &of, bool transposed)
 {
     return {(void *)at, of.type, of.ld, of.batch_stride, transposed};
 }
+
+constexpr uint64_t ALGORITHM = 0x61; /* the one that there is */
 
 bool aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
@@ -223,6 +226,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
         what, *(description *)of, *(layout *)a, *(layout *)b, *(layout *)c, *(layout *)d);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     memset(results, 0, sizeof *results);
+    results->state = self.set.algorithms ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+    results->algo.data[0] = self.set.algorithms ? ALGORITHM : 0;
     results->wavesCount = 1;
     *count = 1;
     return CUBLAS_STATUS_SUCCESS;
@@ -231,7 +236,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t of, const void *alpha,
     const void *a, cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout,
     const void *beta, const void *c, cublasLtMatrixLayout_t c_layout, void *d,
-    cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *, void *workspace,
+    cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algorithm, void *workspace,
     size_t workspace_bytes, cudaStream_t stream)
 {
     gemm what;
@@ -239,7 +244,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t of, 
     cublasStatus_t status = read_product(what, *(description *)of, *(layout *)a_layout,
         *(layout *)b_layout, *(layout *)c_layout, *(layout *)d_layout);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    bool fine = aligned(a) && aligned(b) && aligned(c) && aligned(d) && aligned(workspace);
+    bool fine = aligned(a) && aligned(b) && aligned(c) && aligned(d) &&
+                (uintptr_t)workspace % 256 == 0 &&
+                (algorithm == nullptr || algorithm->data[0] == ALGORITHM);
     if (!fine || (workspace_bytes > 0 && !in_device_space(workspace)))
         return CUBLAS_STATUS_INVALID_VALUE;
     what.a.at = (void *)a;

@@ -72,12 +72,13 @@ bool read_refusals(settings &into)
     const char *text = getenv("CUDASIM_REFUSE");
     char words[64];
     if (text == nullptr) return true;
-    const char *expected = "some of peer,ipc,driver,new_driver";
+    const char *expected = "some of peer,ipc,driver,new_driver,algorithm";
     if (snprintf(words, sizeof words, "%s", text) >= (int)sizeof words)
         return wrong("CUDASIM_REFUSE", text, expected);
     for (char *rest = words, *word; (word = strsep(&rest, ",")) != nullptr;) {
         if (strcmp(word, "peer") == 0) into.peers = false;
         else if (strcmp(word, "ipc") == 0) into.ipc = false;
+        else if (strcmp(word, "algorithm") == 0) into.algorithms = false;
         else if (strcmp(word, "driver") == 0) into.driver_version = 0;
         else if (strcmp(word, "new_driver") == 0) into.driver_version = 11040;
         else if (*word != '\0') return wrong("CUDASIM_REFUSE", text, expected);
@@ -93,7 +94,7 @@ bool settings_read(settings &into)
     into = settings();
     into.driver_version = CUDART_VERSION;
     into.seed = 1;
-    into.peers = into.ipc = true;
+    into.peers = into.ipc = into.algorithms = true;
     into.processors = (int)sysconf(_SC_NPROCESSORS_ONLN);
     bool fine =
         number(devices, "CUDASIM_DEVICES", 0, DEVICE_MAX, "a number of devices from 0 to 16") &&

@@ -29,7 +29,7 @@ struct settings {
     uint64_t seed;
     unsigned delay_us;
     double watchdog_s;
-    bool peers, ipc;
+    bool peers, ipc, algorithms;
     int processors;
 };
 
