@@ -3,9 +3,10 @@
  *
  * Every function makes the device current first: that is a setting of the thread, any thread may
  * call, and one may serve several devices. Where nothing is set the runtime takes device 0, and
- * makes a context there, of half a GiB, for a question about a stream of another. Nothing uses the NULL stream, which would
- * order all streams of the process: blocking copies have a stream of their own, `copies`, which is
- * also what makes a copy from device to device blocking (cudaMemcpy() is not, there).
+ * makes a context there, of half a GiB, for a question about a stream of another. Nothing uses the
+ * NULL stream, which would order all streams of the process: blocking copies have a stream of their
+ * own, `copies`, which is also what makes a copy from device to device blocking (cudaMemcpy() is
+ * not, there).
  */
 #include "verbs/device_ops.h"
 
@@ -64,6 +65,14 @@ static const char *advice(cudaError_t error)
         return ": was CUDA used before fork()? A device is opened after it";
     case cudaErrorMemoryAllocation:
         return ": the GPU's memory is full: nvidia-smi shows who holds it";
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
+        return ": libringzero_cuda.so was built for other GPUs, or by a toolkit newer than the "
+               "driver: build it with RINGZERO_CUDA_ARCHITECTURES set to this GPU's compute "
+               "capability";
+    case cudaErrorSystemNotReady:
+        return ": on machines with NVSwitch the service nvidia-fabricmanager must run, of the "
+               "driver's version: systemctl status nvidia-fabricmanager";
     case cudaErrorDevicesUnavailable:
         return ": other processes hold the GPU, and its compute mode lets nobody else in";
     default: return "";
