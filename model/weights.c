@@ -57,7 +57,11 @@ void weights_widen(float *to, const void *from, size_t count, enum dtype dtype)
 
 static enum status fail_write(const struct weights *weights)
 {
-    return FAIL(STATUS_SYSTEM, "%s" PART_ENDING ": cannot be written: %s", weights->path, strerror(errno));
+    const char *advice = errno == ENOENT                      ? ": make its folder first"
+                         : errno == ENOSPC || errno == EFBIG ? ": make room (or raise ulimit -f)"
+                                                             : "";
+    return FAIL(STATUS_SYSTEM, "%s" PART_ENDING ": cannot be written: %s%s", weights->path,
+        strerror(errno), advice);
 }
 
 static enum status check_length(const char *path)

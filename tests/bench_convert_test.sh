@@ -79,6 +79,7 @@ refused "expected float32" convert "$work/model.bin" "$work/other" --dtype bfloa
 refused "expected float32 or bfloat16" convert "$work/start" "$work/other.bin" --dtype float16
 refused "model.heads is 3, 4 were asked for" convert "$work/start" "$work/other.bin" --heads 4
 fails "$work/none: found no checkpoint" convert "$work/none" "$work/other" --from checkpoint
+fails "none/model.bin.part: cannot be written: No such file or directory: make its folder first" convert "$work/start" "$work/none/model.bin"
 fails "$work/none.bin: cannot be read" convert "$work/none.bin" "$work/other"
 head -c 5000 "$work/model.bin" >"$work/cut.bin"
 fails "$work/cut.bin: 3976 bytes follow its header, expected" convert "$work/cut.bin" "$work/other"
