@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "ring/exchange.h"
+#include "ring/exchange_star.h"
 #include "ring/flight.h"
 #include "ring/kernel_host.h"
 #include "ring/kernel_run.h"
@@ -31,6 +32,7 @@ struct introduction {
     uint64_t id; /* rank 0's counts */
     struct region_offer book; /* pid 0: none */
     struct tunables tunables;
+    int64_t cores;
     char device[16];
     unsigned char gpu[DEVICE_IDENTITY_BYTES];
 };
@@ -78,6 +80,17 @@ static bool wants_kernels(const struct introduction *all, const struct ring_comm
     return true;
 }
 
+/* By what all have told, so alike on all: the star serves ranks that share cores. */
+static void choose_star(struct ring_comm *comm, const struct introduction *all)
+{
+    int64_t least = all[0].cores;
+    for (int r = 1; r < comm->nranks; r++)
+        if (all[r].cores < least) least = all[r].cores;
+    comm->star_is_auto = comm->config.star_bytes == COMM_STAR_AUTO;
+    if (!comm->star_is_auto) return;
+    comm->config.star_bytes = comm->nranks > least ? COMM_STAR_BYTES : COMM_NO_STAR;
+}
+
 /* Whether each may copy from all others of its host. */
 static enum status try_copies(struct ring_comm *comm)
 {
@@ -96,6 +109,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
     *mine = (struct introduction){
         .rank = topology_describe_self(pretended),
         .tunables = tunables_told(&comm->config),
+        .cores = sysconf(_SC_NPROCESSORS_ONLN),
     };
     if (comm->book != NULL) mine->book = region_book_offer(comm->book);
     snprintf(mine->device, sizeof mine->device, "%s", device_name(comm->device));
@@ -116,6 +130,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
         comm->ranks[r] = all[r].rank;
         comm->books[r] = all[r].book;
     }
+    choose_star(comm, all);
     TRY(comm_choose_levels(comm, comm->config.hierarchy == HIERARCHY_TWO_LEVEL));
     TRY(try_copies(comm));
     return exchange_devices(comm);
@@ -250,10 +265,11 @@ void comm_tell_rings(const struct ring_comm *comm)
     LOG_INFO("ring", "%s: %s", topology_shape_text(text, topology_shape(&topology)),
         comm->host_ranks > 1 ? "sums in two levels, inside each host and then between hosts" : "sums round the ring");
     LOG_INFO("ring", "RINGZERO_TRANSPORT %s, RINGZERO_SLOT_BYTES %zu, RINGZERO_SLOTS %llu, RINGZERO_CHANNELS %d, "
-        "RINGZERO_EXCHANGE_BYTES %zu, RINGZERO_WINDOW_BYTES %zu (%s), RINGZERO_CHECK_ROOTS %zu, RINGZERO_HIERARCHY %s, "
-        "RINGZERO_TIMEOUT_MS %d",
+        "RINGZERO_EXCHANGE_BYTES %zu, RINGZERO_STAR_BYTES %zu (%s), RINGZERO_WINDOW_BYTES %zu (%s), RINGZERO_CHECK_ROOTS %zu, "
+        "RINGZERO_HIERARCHY %s, RINGZERO_TIMEOUT_MS %d",
         comm->config.transport, comm->config.slot_bytes, (unsigned long long)comm->config.slot_count, comm->config.channels,
-        comm->config.exchange_bytes, comm->config.window_bytes,
+        comm->config.exchange_bytes, comm->config.star_bytes == COMM_NO_STAR ? 0 : comm->config.star_bytes,
+        exchange_has_star(comm) ? "in use" : "not in use", comm->config.window_bytes,
         !comm->has_windows ? "not in use" : comm->has_copies ? "in use, on any memory" : "in use",
         comm->config.check_roots_bytes, hierarchy_name(comm->config.hierarchy), comm->config.timeout_ms);
 }
@@ -397,6 +413,10 @@ static struct edge_config edge_config_of(int channel, enum edge_side side, int p
     };
     if (comm->kernels && channel >= comm_device_channel(comm) && comm->config.cuda_line_bytes != KERNEL_NO_LINES)
         config.flagged_bytes = kernel_flagged_bytes(comm->config.cuda_line_bytes);
+    if (channel == comm_chain_channel(comm)) {
+        config.slot_bytes = EXCHANGE_CHAIN_SLOT_BYTES;
+        config.slot_count = EXCHANGE_CHAIN_SLOTS;
+    }
     if (channel != comm_exchange_channel(comm)) return config;
     enum edge_side other = side == EDGE_PRODUCER ? EDGE_CONSUMER : EDGE_PRODUCER;
     config.shared = peer != comm->rank; /* what is small is mostly answered */

@@ -13,6 +13,9 @@
 #include "verbs/region.h"
 
 #define COMM_EXCHANGE_BYTES ((size_t)16 << 10) /* RINGZERO_EXCHANGE_BYTES, unless it is given */
+#define COMM_STAR_BYTES     ((size_t)64 << 10) /* RINGZERO_STAR_BYTES where cores are shared, unless it is given */
+#define COMM_NO_STAR        1                  /* ring_config.star_bytes: never */
+#define COMM_STAR_AUTO      SIZE_MAX           /* not given: until the ranks have told one another of their cores */
 
 struct ring_comm {
     struct bootstrap *bootstrap;
@@ -32,7 +35,8 @@ struct ring_comm {
     bool orders_differ;                /* between channels */
     int *position;                     /* [channels]: of this rank */
     struct edge **edges;               /* [comm_edge_channels()][2 sides][nranks], NULL until opened: the rings', that of */
-                                       /* direct plans, and that of exchanges; then the first two again for CUDA memory */
+                                       /* direct plans, that of exchanges, and that of their chains; then the first two */
+                                       /* again for CUDA memory */
     bool all_cuda;                     /* every rank has a device of the same CUDA kind: alike on all ranks */
     bool has_windows;                  /* all ranks are on one host and can read one another's regions: alike on all ranks */
     bool has_copies;                   /* and the kernel lets them copy from any memory of one another: alike on all ranks */
@@ -43,6 +47,7 @@ struct ring_comm {
     struct region_view **views;        /* [nranks], NULL until opened */
     bool exchange_measured;            /* RINGZERO_EXCHANGE_BYTES=measure: then, of each collective that can be an exchange, */
     size_t exchange_most[COLLECTIVE_COUNT]; /* bytes of the largest part. 0: config.exchange_bytes says it */
+    bool star_is_auto;                 /* RINGZERO_STAR_BYTES was not given */
     struct exchange_store *exchanges;  /* plans of small operations, by and for exchange.c: the driver's alone */
     bool kernels;                      /* collectives on CUDA memory run in kernels, where edges allow it: alike on all ranks */
     struct flights *flights;           /* what its device works on; NULL until the first operation on CUDA memory */
@@ -107,8 +112,9 @@ static inline size_t comm_stage_bytes(const struct ring_comm *comm)
 
 static inline int comm_direct_channel(const struct ring_comm *comm) { return comm->config.channels; }
 static inline int comm_exchange_channel(const struct ring_comm *comm) { return comm->config.channels + 1; }
-static inline int comm_device_channel(const struct ring_comm *comm) { return comm->config.channels + 2; } /* the first of them */
-static inline int comm_edge_channels(const struct ring_comm *comm) { return 2 * comm->config.channels + 3; }
+static inline int comm_chain_channel(const struct ring_comm *comm) { return comm->config.channels + 2; }
+static inline int comm_device_channel(const struct ring_comm *comm) { return comm->config.channels + 3; } /* the first of them */
+static inline int comm_edge_channels(const struct ring_comm *comm) { return 2 * comm->config.channels + 4; }
 
 /* The edges that a plan uses: a ring's, or (channel −1) those of direct plans; for host or for CUDA memory. */
 static inline int comm_edge_channel(const struct ring_comm *comm, int channel, bool on_device)

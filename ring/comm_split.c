@@ -49,6 +49,7 @@ static enum status split_open(
     comm->device = parent->device;
     comm->config = parent->config;
     comm->exchange_measured = parent->exchange_measured;
+    comm->star_is_auto = parent->star_is_auto;
     memcpy(comm->exchange_most, parent->exchange_most, sizeof comm->exchange_most);
     comm->transport = parent->transport;
     comm->all_cuda = parent->all_cuda;
@@ -127,6 +128,7 @@ enum status ring_comm_shrink(struct ring_comm **comm, struct bootstrap **bootstr
         return FAIL(STATUS_INVALID, "the communicator of %d ranks has not failed: expected a death or an abort before", old->nranks);
     struct ring_config config = old->config;
     if (old->exchange_measured) config.exchange_bytes = THRESHOLD_MEASURE; /* of fewer ranks, anew */
+    if (old->star_is_auto) config.star_bytes = COMM_STAR_AUTO;
     if (config.hierarchy == HIERARCHY_TWO_LEVEL) config.hierarchy = HIERARCHY_AUTO; /* who is left may not fill their hosts */
     struct bootstrap *failed = old->bootstrap;
     struct device *device = old->device;

@@ -58,9 +58,18 @@ static bool is_staged(const struct edge *edge)
     return edge->transport->drained != NULL;
 }
 
+/* A run of bytes that can leave from where it is: in a star nothing comes back before all of it has
+ * left; in rounds something may, to the same place. */
+static bool can_lend(const struct exchange_plan *plan, const struct exchange_message *message)
+{
+    return plan->shape == EXCHANGE_STAR && message->edge->transport->reads_address &&
+           message->pieces == 1 && message->bytes > EXCHANGE_FEW_BYTES;
+}
+
 static enum status open_edges(struct exchange_plan *plan, struct ring_comm *comm)
 {
-    int channel = comm_exchange_channel(comm);
+    int channel =
+        plan->shape == EXCHANGE_CHAIN ? comm_chain_channel(comm) : comm_exchange_channel(comm);
     for (int i = 0; i < plan->round_count; i++) {
         const struct exchange_round *round = &plan->rounds[i];
         for (int m = round->first_send; m < round->first_receive + round->receives; m++) {
@@ -69,6 +78,7 @@ static enum status open_edges(struct exchange_plan *plan, struct ring_comm *comm
             TRY(comm_edge(&message->edge, channel, side, message->peer, comm));
             plan->staged = plan->staged || is_staged(message->edge);
             message->by_lines = has_lines(message->edge) && message->bytes <= EXCHANGE_FEW_BYTES;
+            message->by_address = side == EDGE_PRODUCER && can_lend(plan, message);
         }
     }
     return STATUS_OK;
@@ -138,6 +148,13 @@ static inline void scatter_pieces(
         copy_few(exchange->places[piece->place] + piece->offset, from, piece->bytes);
 }
 
+static inline const unsigned char *first_piece(
+    const struct exchange_message *message, const struct exchange *exchange)
+{
+    const struct exchange_piece *piece = &exchange->plan->pieces[message->first_piece];
+    return exchange->places[piece->place] + piece->offset;
+}
+
 /* Where the next message is to be written; NULL: there is no room. */
 static inline unsigned char *find_room(const struct exchange_message *message)
 {
@@ -147,10 +164,12 @@ static inline unsigned char *find_room(const struct exchange_message *message)
     return fifo_room(&edge->fifo) > 0 ? fifo_slot(&edge->fifo) : NULL;
 }
 
-static inline void post(const struct exchange_message *message, uint64_t tag)
+/* lent: where the bytes are instead; NULL: where find_room() said. */
+static inline void post(
+    const struct exchange_message *message, const unsigned char *lent, uint64_t tag)
 {
     if (message->by_lines) lines_post(&message->edge->lines, message->bytes, tag);
-    else fifo_post(&message->edge->fifo, message->bytes, tag, 0);
+    else fifo_post(&message->edge->fifo, message->bytes, tag, (uint64_t)(uintptr_t)lent);
     edge_notify(message->edge);
 }
 
@@ -196,7 +215,7 @@ bool exchange_tell(struct edge *edge, uint64_t tag)
 {
     struct exchange_message empty = {.edge = edge, .by_lines = has_lines(edge)};
     if (find_room(&empty) == NULL) return false;
-    post(&empty, tag);
+    post(&empty, NULL, tag);
     return true;
 }
 
@@ -325,7 +344,8 @@ static enum status add_parts(
         parts[r] = arrival.data;
     }
     for (int s = 0; s < plan->sum_count; s++)
-        add_up(exchange->places[EXCHANGE_RECV] + plan->sums[s].to, parts, &plan->sums[s], plan);
+        add_up(exchange->places[plan->sums[s].place] + plan->sums[s].to, parts, &plan->sums[s],
+            plan);
     for (int m = round->first_receive; m < round->first_receive + round->receives; m++)
         if (plan->messages[m].stays) TRY(give_back(&plan->messages[m], moved));
     return STATUS_OK;
@@ -363,8 +383,10 @@ static enum status send_messages(
         int64_t begin_ns = watch_begin(exchange);
         unsigned char *room = find_room(message);
         if (room == NULL) return STATUS_OK;
-        gather_pieces(room, message, exchange);
-        post(message, exchange->tag);
+        const unsigned char *lent = NULL;
+        if (message->by_address) lent = first_piece(message, exchange);
+        else gather_pieces(room, message, exchange);
+        post(message, lent, exchange->tag);
         watch_end(exchange, begin_ns, -1, message->peer, message->bytes);
         *moved = true;
         if (is_staged(message->edge)) TRY(edge_progress(message->edge, moved));

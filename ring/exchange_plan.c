@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "ring/comm.h"
+#include "ring/exchange_star.h"
+#include "ring/exchange_write.h"
 #include "ring/roll_call.h"
 
 /* ---- which operations ---- */
@@ -12,20 +14,16 @@
 #define PAIR_FACTOR        4 /* of the sizes of two ranks: reduce_scatter, broadcast */
 #define PAIR_FACTOR_GATHER 2
 
-static size_t element_bytes(const struct operation *operation)
-{
-    return dtype_bytes(operation->reduction.dtype);
-}
 static size_t whole_bytes(const struct operation *operation)
 {
-    return operation->count * element_bytes(operation);
+    return operation->count * exchange_element_bytes(operation);
 }
 
 static size_t largest_part_bytes(const struct operation *operation)
 {
     size_t n = (size_t)operation->reduction.nranks;
     bool cut = operation->collective == COLLECTIVE_ALL_REDUCE && operation->stride == 0;
-    return (cut ? (operation->count + n - 1) / n : operation->count) * element_bytes(operation);
+    return (cut ? (operation->count + n - 1) / n : operation->count) * exchange_element_bytes(operation);
 }
 
 /* Bytes of the largest part. Of two ranks that share memory what has one hop goes on longer: both are at it at once, and nothing is
@@ -75,14 +73,29 @@ static bool has_two_hops(const struct operation *operation)
 }
 
 /* A round's largest message is half of all blocks, or the buffer of a broadcast. */
-bool exchange_is_logarithmic(const struct operation *operation)
+static bool rounds_fit(const struct operation *operation)
 {
     const struct ring_comm *comm = operation->comm;
     size_t half = operation->collective == COLLECTIVE_BROADCAST ? 1 : (size_t)comm->nranks / 2;
     size_t block =
         gathers_inputs(operation) ? whole_bytes(operation) : largest_part_bytes(operation);
-    return !comm->one_memory && comm->nranks > 2 && half * block <= exchange_slot_bytes(comm) &&
-           !roll_call_wanted(operation);
+    return half * block <= exchange_slot_bytes(comm);
+}
+
+static bool chain_fits(const struct operation *operation)
+{
+    size_t bytes = whole_bytes(operation);
+    return operation->collective == COLLECTIVE_BROADCAST && exchange_has_star(operation->comm) &&
+           bytes <= EXCHANGE_FEW_BYTES && bytes <= operation->comm->config.star_bytes;
+}
+
+enum exchange_shape exchange_shape(const struct operation *operation)
+{
+    const struct ring_comm *comm = operation->comm;
+    if (comm->one_memory || comm->nranks < 3 || roll_call_wanted(operation)) return EXCHANGE_HOPS;
+    if (chain_fits(operation)) return EXCHANGE_CHAIN;
+    if (exchange_star_fits(operation)) return EXCHANGE_STAR;
+    return rounds_fit(operation) ? EXCHANGE_ROUNDS : EXCHANGE_HOPS;
 }
 
 size_t exchange_slot_bytes(const struct ring_comm *comm)
@@ -90,96 +103,30 @@ size_t exchange_slot_bytes(const struct ring_comm *comm)
     size_t most = most_bytes(COLLECTIVE_BROADCAST, comm);
     if (most < comm->config.exchange_bytes) most = comm->config.exchange_bytes;
     if (most < EXCHANGE_LINE_BYTES) most = EXCHANGE_LINE_BYTES;
-    return ((comm->one_memory ? most : 2 * most) + 63) / 64 * 64;
+    if (!comm->one_memory) most *= 2;
+    if (exchange_has_star(comm) && most < comm->config.star_bytes) most = comm->config.star_bytes;
+    return (most + 63) / 64 * 64;
 }
 
 uint64_t exchange_slot_count(const struct ring_comm *comm)
 {
-    return comm->one_memory ? 8 : 16;
-}
-
-/* ---- writing a plan ---- */
-
-static struct exchange_round *round_begin(struct exchange_plan *plan)
-{
-    assert(plan->round_count < EXCHANGE_MOST_ROUNDS);
-    short next = (short)plan->message_count;
-    plan->rounds[plan->round_count] =
-        (struct exchange_round){.first_send = next, .first_receive = next};
-    return &plan->rounds[plan->round_count++];
-}
-
-static struct exchange_message *message_begin(struct exchange_plan *plan, int peer)
-{
-    assert(plan->message_count < EXCHANGE_MOST_MESSAGES);
-    struct exchange_message *message = &plan->messages[plan->message_count++];
-    *message = (struct exchange_message){.peer = peer, .first_piece = (short)plan->piece_count};
-    return message;
-}
-
-/* All sends of a round come before its receives. */
-static struct exchange_message *send_begin(struct exchange_plan *plan, int peer)
-{
-    struct exchange_round *round = &plan->rounds[plan->round_count - 1];
-    assert(round->receives == 0);
-    round->sends++;
-    round->first_receive++;
-    return message_begin(plan, peer);
-}
-
-static struct exchange_message *receive_begin(struct exchange_plan *plan, int peer)
-{
-    plan->rounds[plan->round_count - 1].receives++;
-    return message_begin(plan, peer);
-}
-
-static void message_add(
-    struct exchange_plan *plan, struct exchange_message *message, struct exchange_piece piece)
-{
-    if (piece.bytes == 0) return;
-    message->bytes += piece.bytes;
-    struct exchange_piece *last = message->pieces > 0 ? &plan->pieces[plan->piece_count - 1] : NULL;
-    if (last != NULL && last->place == piece.place && last->offset + last->bytes == piece.offset) {
-        last->bytes += piece.bytes;
-        return;
-    }
-    assert(plan->piece_count < EXCHANGE_MOST_PIECES);
-    plan->pieces[plan->piece_count++] = piece;
-    message->pieces++;
+    if (comm->one_memory) return 8;
+    return exchange_has_star(comm) ? 4 : 16;
 }
 
 /* ---- blocks ---- */
 
-static struct exchange_piece chunk_at(
-    enum exchange_place place, bool is_chunk, int c, const struct operation *operation)
-{
-    size_t begin, count, element = element_bytes(operation);
-    operation_chunk(&begin, &count, operation, c);
-    return (struct exchange_piece){
-        place, (uint32_t)(count * element), is_chunk ? 0 : begin * element};
-}
-
-static struct exchange_piece whole_at(enum exchange_place place, const struct operation *operation)
-{
-    return (struct exchange_piece){place, (uint32_t)whole_bytes(operation), 0};
-}
-
-static size_t stage_offset(size_t bytes, int block)
-{
-    return (bytes + 63) / 64 * 64 * (size_t)block;
-}
-
 static struct exchange_piece result_block(int c, const struct operation *operation)
 {
-    return chunk_at(EXCHANGE_RECV, false, c, operation);
+    return exchange_chunk_at(EXCHANGE_RECV, false, c, operation);
 }
 
 static struct exchange_piece input_block(int r, const struct operation *operation)
 {
-    struct exchange_piece block = whole_at(EXCHANGE_SEND, operation);
+    struct exchange_piece block = exchange_whole_at(EXCHANGE_SEND, operation);
     if (r == operation->comm->rank) return block;
     block.place = EXCHANGE_STAGE;
-    block.offset = stage_offset(block.bytes, r);
+    block.offset = exchange_stage_offset(block.bytes, r);
     return block;
 }
 
@@ -194,23 +141,23 @@ static void hop_parts(struct exchange_plan *plan, const struct operation *operat
 {
     int n = operation->comm->nranks, self = operation->comm->rank;
     bool whole = gathers_inputs(operation);
-    struct exchange_round *round = round_begin(plan);
+    struct exchange_round *round = exchange_round_begin(plan);
     round->adds = true;
     round->to_owners = !whole;
     for (int i = 1; i < n; i++) {
         int to = around(self, i, n);
-        struct exchange_message *message = send_begin(plan, to);
-        message_add(plan, message,
-            whole ? whole_at(EXCHANGE_SEND, operation)
-                  : chunk_at(EXCHANGE_SEND, false, to, operation));
+        struct exchange_message *message = exchange_send_begin(plan, to);
+        exchange_message_add(plan, message,
+            whole ? exchange_whole_at(EXCHANGE_SEND, operation)
+                  : exchange_chunk_at(EXCHANGE_SEND, false, to, operation));
     }
     for (int i = 1; i < n; i++) {
         int from = around(self, i, n);
         plan->parts[from].message = (short)plan->message_count;
-        struct exchange_message *message = receive_begin(plan, from);
+        struct exchange_message *message = exchange_receive_begin(plan, from);
         message->stays = true;
-        message->bytes = whole ? whole_at(EXCHANGE_SEND, operation).bytes
-                               : chunk_at(EXCHANGE_SEND, false, self, operation).bytes;
+        message->bytes = whole ? exchange_whole_at(EXCHANGE_SEND, operation).bytes
+                               : exchange_chunk_at(EXCHANGE_SEND, false, self, operation).bytes;
     }
 }
 
@@ -218,12 +165,12 @@ static void hop_parts(struct exchange_plan *plan, const struct operation *operat
 static void hop_chunks(struct exchange_plan *plan, const struct operation *operation)
 {
     int n = operation->comm->nranks, self = operation->comm->rank;
-    round_begin(plan);
+    exchange_round_begin(plan);
     for (int i = 1; i < n; i++)
-        message_add(plan, send_begin(plan, around(self, i, n)), result_block(self, operation));
+        exchange_message_add(plan, exchange_send_begin(plan, around(self, i, n)), result_block(self, operation));
     for (int i = 1; i < n; i++) {
         int from = around(self, i, n);
-        message_add(plan, receive_begin(plan, from), result_block(from, operation));
+        exchange_message_add(plan, exchange_receive_begin(plan, from), result_block(from, operation));
     }
 }
 
@@ -232,16 +179,16 @@ static void hop_broadcast(struct exchange_plan *plan, const struct operation *op
 {
     int n = operation->comm->nranks, self = operation->comm->rank;
     bool all = roll_call_wanted(operation);
-    round_begin(plan);
+    exchange_round_begin(plan);
     for (int i = 1; i < n && (all || self == operation->root); i++) {
-        struct exchange_message *message = send_begin(plan, around(self, i, n));
-        if (self == operation->root) message_add(plan, message, whole_at(EXCHANGE_SEND, operation));
+        struct exchange_message *message = exchange_send_begin(plan, around(self, i, n));
+        if (self == operation->root) exchange_message_add(plan, message, exchange_whole_at(EXCHANGE_SEND, operation));
     }
     for (int i = 1; i < n; i++) {
         int from = around(self, i, n);
         if (!all && from != operation->root) continue;
-        struct exchange_message *message = receive_begin(plan, from);
-        if (from == operation->root) message_add(plan, message, whole_at(EXCHANGE_RECV, operation));
+        struct exchange_message *message = exchange_receive_begin(plan, from);
+        if (from == operation->root) exchange_message_add(plan, message, exchange_whole_at(EXCHANGE_RECV, operation));
     }
 }
 
@@ -278,15 +225,15 @@ static void rounds_gather(struct exchange_plan *plan, const struct operation *op
     int n = operation->comm->nranks, self = operation->comm->rank;
     for (int d = 1; d < n; d *= 2) {
         int held = d < n - d ? d : n - d;
-        round_begin(plan);
+        exchange_round_begin(plan);
         int mine = first_held(self, d, n), from = ahead(self, d, n),
             theirs = first_held(from, d, n);
-        struct exchange_message *sent = send_begin(plan, behind(self, d, n));
+        struct exchange_message *sent = exchange_send_begin(plan, behind(self, d, n));
         for (int i = 0; i < held; i++)
-            message_add(plan, sent, block(around(mine, i, n), operation));
-        struct exchange_message *received = receive_begin(plan, from);
+            exchange_message_add(plan, sent, block(around(mine, i, n), operation));
+        struct exchange_message *received = exchange_receive_begin(plan, from);
         for (int i = 0; i < held; i++)
-            message_add(plan, received, block(around(theirs, i, n), operation));
+            exchange_message_add(plan, received, block(around(theirs, i, n), operation));
     }
 }
 
@@ -296,10 +243,10 @@ static struct exchange_piece part_block(int at, int way, int d, const struct ope
 {
     int n = operation->comm->nranks, gone = way % d;
     struct exchange_piece block =
-        chunk_at(EXCHANGE_SEND, false, ahead(at, way - gone, n), operation);
+        exchange_chunk_at(EXCHANGE_SEND, false, ahead(at, way - gone, n), operation);
     if (gone == 0) return block;
     block.place = EXCHANGE_STAGE;
-    block.offset = stage_offset(largest_part_bytes(operation), way);
+    block.offset = exchange_stage_offset(largest_part_bytes(operation), way);
     return block;
 }
 
@@ -307,16 +254,16 @@ static void rounds_scatter(struct exchange_plan *plan, const struct operation *o
 {
     int n = operation->comm->nranks, self = operation->comm->rank;
     for (int d = 1; d < n; d *= 2) {
-        round_begin(plan)->to_owners = true;
-        struct exchange_message *sent = send_begin(plan, ahead(self, d, n));
+        exchange_round_begin(plan)->to_owners = true;
+        struct exchange_message *sent = exchange_send_begin(plan, ahead(self, d, n));
         for (int way = d; way < n; way++)
-            if (way & d) message_add(plan, sent, part_block(self, way, d, operation));
-        struct exchange_message *received = receive_begin(plan, behind(self, d, n));
+            if (way & d) exchange_message_add(plan, sent, part_block(self, way, d, operation));
+        struct exchange_message *received = exchange_receive_begin(plan, behind(self, d, n));
         for (int way = d; way < n; way++) {
             struct exchange_piece block = part_block(behind(self, d, n), way, d, operation);
             block.place = EXCHANGE_STAGE;
-            block.offset = stage_offset(largest_part_bytes(operation), way);
-            if (way & d) message_add(plan, received, block);
+            block.offset = exchange_stage_offset(largest_part_bytes(operation), way);
+            if (way & d) exchange_message_add(plan, received, block);
         }
     }
 }
@@ -326,16 +273,32 @@ static void rounds_broadcast(struct exchange_plan *plan, const struct operation 
     int n = operation->comm->nranks, self = operation->comm->rank,
         away = around(self, -operation->root, n), d = 1;
     while (d < n && (away & d) == 0) d *= 2;
-    round_begin(plan);
+    exchange_round_begin(plan);
     if (away != 0)
-        message_add(
-            plan, receive_begin(plan, around(self, -d, n)), whole_at(EXCHANGE_RECV, operation));
-    round_begin(plan);
+        exchange_message_add(
+            plan, exchange_receive_begin(plan, around(self, -d, n)), exchange_whole_at(EXCHANGE_RECV, operation));
+    exchange_round_begin(plan);
     for (d /= 2; d > 0; d /= 2) {
         enum exchange_place place = away == 0 ? EXCHANGE_SEND : EXCHANGE_RECV;
         if (away + d < n)
-            message_add(plan, send_begin(plan, around(self, d, n)), whole_at(place, operation));
+            exchange_message_add(plan, exchange_send_begin(plan, around(self, d, n)), exchange_whole_at(place, operation));
     }
+}
+
+/* ---- a chain: each rank tells the next ---- */
+
+static void chain_broadcast(struct exchange_plan *plan, const struct operation *operation)
+{
+    int n = operation->comm->nranks, self = operation->comm->rank,
+        away = around(self, -operation->root, n);
+    exchange_round_begin(plan);
+    if (away > 0)
+        exchange_message_add(plan, exchange_receive_begin(plan, around(self, -1, n)),
+            exchange_whole_at(EXCHANGE_RECV, operation));
+    exchange_round_begin(plan);
+    if (away + 1 < n)
+        exchange_message_add(plan, exchange_send_begin(plan, around(self, 1, n)),
+            exchange_whole_at(away == 0 ? EXCHANGE_SEND : EXCHANGE_RECV, operation));
 }
 
 /* ---- what is added ---- */
@@ -353,11 +316,11 @@ static void find_parts(struct exchange_plan *plan, const struct operation *opera
         plan->parts[r].message = -1;
         plan->parts[r].place = EXCHANGE_STAGE;
         plan->parts[r].offset =
-            whole ? stage_offset(whole_bytes(operation), r)
-                  : stage_offset(largest_part_bytes(operation), way_between(r, self, n));
+            whole ? exchange_stage_offset(whole_bytes(operation), r)
+                  : exchange_stage_offset(largest_part_bytes(operation), way_between(r, self, n));
     }
     plan->parts[self].place = EXCHANGE_SEND;
-    plan->parts[self].offset = whole ? 0 : chunk_at(EXCHANGE_SEND, false, self, operation).offset;
+    plan->parts[self].offset = whole ? 0 : exchange_chunk_at(EXCHANGE_SEND, false, self, operation).offset;
 }
 
 /* Of two ranks' numbers x ⊕ y and y ⊕ x are the same bits, but for those of zeros of different signs in min and max. */
@@ -367,37 +330,23 @@ static bool order_is_free(const struct operation *operation)
            operation->reduction.redop != REDOP_MAX;
 }
 
-/* Of a chunk, which begins at `at`, or of all elements where no order is asked for: then c is any. */
-static void add_sum(
-    struct exchange_plan *plan, int c, size_t at, size_t to, size_t count, const struct operation *operation)
-{
-    const struct ring_comm *comm = operation->comm;
-    int channels = comm->orders_differ ? comm->config.channels : 1;
-    for (int channel = 0; channel < channels; channel++) {
-        size_t begin = ring_chunk_begin(count, channels, channel);
-        size_t end = ring_chunk_begin(count, channels, channel + 1);
-        size_t skip = begin * element_bytes(operation);
-        short last = 0;
-        while (plan->order[channel][last] != c) last++;
-        if (end > begin)
-            plan->sums[plan->sum_count++] =
-                (struct exchange_sum){at + skip, to + skip, end - begin, (short)channel, last};
-    }
-}
-
 static void find_sums(struct exchange_plan *plan, const struct operation *operation)
 {
-    size_t begin, count, element = element_bytes(operation);
+    size_t begin, count, element = exchange_element_bytes(operation);
     int n = operation->comm->nranks, self = operation->comm->rank;
     if (!gathers_inputs(operation)) {
         operation_chunk(&begin, &count, operation, self);
-        add_sum(plan, self, 0, operation->recv_is_chunk ? 0 : begin * element, count, operation);
+        exchange_sum_add(plan, self, 0,
+            exchange_chunk_at(EXCHANGE_RECV, operation->recv_is_chunk, self, operation), count,
+            operation);
     } else if (order_is_free(operation)) {
-        add_sum(plan, 0, 0, 0, operation->count, operation);
+        exchange_sum_add(plan, 0, 0, exchange_whole_at(EXCHANGE_RECV, operation), operation->count,
+            operation);
     } else {
         for (int c = 0; c < n; c++) {
             operation_chunk(&begin, &count, operation, c);
-            add_sum(plan, c, begin * element, begin * element, count, operation);
+            exchange_sum_add(plan, c, begin * element,
+                exchange_chunk_at(EXCHANGE_RECV, false, c, operation), count, operation);
         }
     }
 }
@@ -409,7 +358,7 @@ static size_t span_bytes(bool is_chunk, const struct operation *operation)
     size_t last = is_chunk || operation->stride == 0
                       ? 0
                       : (size_t)(operation->comm->nranks - 1) * operation->stride;
-    return operation->count == 0 ? 0 : (last + operation->count) * element_bytes(operation);
+    return operation->count == 0 ? 0 : (last + operation->count) * exchange_element_bytes(operation);
 }
 
 static void describe(struct exchange_plan *plan, const struct operation *operation)
@@ -424,7 +373,7 @@ static void describe(struct exchange_plan *plan, const struct operation *operati
         operation->collective != COLLECTIVE_BROADCAST || operation->root == comm->rank;
     plan->send_bytes = reads_send ? span_bytes(operation->send_is_chunk, operation) : 0;
     plan->recv_bytes = span_bytes(operation->recv_is_chunk, operation);
-    ptrdiff_t own = (ptrdiff_t)((size_t)comm->rank * operation->stride * element_bytes(operation));
+    ptrdiff_t own = (ptrdiff_t)((size_t)comm->rank * operation->stride * exchange_element_bytes(operation));
     if (operation->recv_is_chunk != operation->send_is_chunk)
         plan->in_place = operation->recv_is_chunk ? own : -own;
     plan->host_ranks = comm->host_ranks > 1 ? comm->host_ranks : 1;
@@ -434,17 +383,16 @@ static void describe(struct exchange_plan *plan, const struct operation *operati
 }
 
 /* Adds the own chunk, or all of them, of everybody's parts. */
-static void plan_reduction(
-    struct exchange_plan *plan, bool logarithmic, const struct operation *operation)
+static void plan_reduction(struct exchange_plan *plan, const struct operation *operation)
 {
     bool whole = gathers_inputs(operation);
     find_parts(plan, operation);
     find_sums(plan, operation);
-    if (!logarithmic) {
+    if (plan->shape == EXCHANGE_HOPS) {
         hop_parts(plan, operation);
         return;
     }
-    plan->stage_bytes = stage_offset(
+    plan->stage_bytes = exchange_stage_offset(
         whole ? whole_bytes(operation) : largest_part_bytes(operation), operation->comm->nranks);
     if (whole) rounds_gather(plan, operation, input_block);
     else rounds_scatter(plan, operation);
@@ -465,26 +413,35 @@ static void count_bytes(struct exchange_plan *plan, const struct ring_comm *comm
     }
 }
 
+static void plan_broadcast(struct exchange_plan *plan, const struct operation *operation)
+{
+    bool root = operation->root == operation->comm->rank;
+    plan->own_to = exchange_whole_at(EXCHANGE_RECV, operation);
+    plan->own_from = exchange_whole_at(root ? EXCHANGE_SEND : EXCHANGE_RECV, operation);
+    switch (plan->shape) {
+    case EXCHANGE_CHAIN: chain_broadcast(plan, operation); break;
+    case EXCHANGE_ROUNDS: rounds_broadcast(plan, operation); break;
+    default: hop_broadcast(plan, operation);
+    }
+}
+
 void exchange_plan_make(struct exchange_plan *plan, const struct operation *operation)
 {
-    bool logarithmic = exchange_is_logarithmic(operation);
+    enum collective collective = operation->collective;
     memset(plan, 0, sizeof *plan);
+    plan->shape = exchange_shape(operation);
     describe(plan, operation);
-    if (operation->collective == COLLECTIVE_BROADCAST) {
-        plan->own_to = whole_at(EXCHANGE_RECV, operation);
-        plan->own_from = whole_at(
-            operation->root == operation->comm->rank ? EXCHANGE_SEND : EXCHANGE_RECV, operation);
-        (logarithmic ? rounds_broadcast : hop_broadcast)(plan, operation);
-    } else if (operation->collective == COLLECTIVE_ALL_GATHER) {
+    if (collective == COLLECTIVE_ALL_GATHER) {
         plan->own_to = result_block(operation->comm->rank, operation);
-        plan->own_from = chunk_at(EXCHANGE_SEND, true, operation->comm->rank, operation);
-    } else {
-        plan_reduction(plan, logarithmic, operation);
+        plan->own_from =
+            exchange_chunk_at(EXCHANGE_SEND, true, operation->comm->rank, operation);
     }
-    if (operation->collective == COLLECTIVE_ALL_GATHER || has_two_hops(operation)) {
-        if (logarithmic) rounds_gather(plan, operation, result_block);
-        else hop_chunks(plan, operation);
-    }
+    if (collective == COLLECTIVE_BROADCAST) plan_broadcast(plan, operation);
+    else if (plan->shape == EXCHANGE_STAR) exchange_star_plan(plan, operation);
+    else if (collective != COLLECTIVE_ALL_GATHER) plan_reduction(plan, operation);
+    bool gathers = collective == COLLECTIVE_ALL_GATHER || has_two_hops(operation);
+    if (gathers && plan->shape == EXCHANGE_ROUNDS) rounds_gather(plan, operation, result_block);
+    if (gathers && plan->shape == EXCHANGE_HOPS) hop_chunks(plan, operation);
     count_bytes(plan, operation->comm);
 }
 

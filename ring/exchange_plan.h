@@ -20,8 +20,12 @@
  *                                       two 0 from 2                to its owner
  *   broadcast   from the parent         to the children of a binomial tree
  *
+ * Where ranks of one host share its cores too, turns on a core count as well: a star (exchange_star.h), and broadcasts of a
+ * few bytes go along a chain: each rank sends one message a broadcast on, not the root one to every child, so a row of
+ * broadcasts goes as fast as one rank sends.
+ *
  * Either way whoever adds a chunk holds every rank's own part of it, so it adds them in the order of the plan that a large one has,
- * flat or of two levels, each channel's part in that of its ring (I1, I2): the bits are the same as there, and sums in float32 of 16-bit elements cost no byte more. The rules that decide are static: exchange_fits(), and exchange_is_logarithmic(): by
+ * flat or of two levels, each channel's part in that of its ring (I1, I2): the bits are the same as there, and sums in float32 of 16-bit elements cost no byte more. The rules that decide are static: exchange_fits(), and exchange_shape(): by
  * collective, count, nranks, tunables and the kind of edges alone, so alike on all ranks.
  * source: J. Bruck et al., "Efficient algorithms for all-to-all communications", 1997.
  */
@@ -58,7 +62,8 @@ struct exchange_piece {
 struct exchange_message {
     int peer;
     bool stays;
-    bool by_lines; /* exchange.c's: the edge has lines and they are long enough */
+    bool by_lines;   /* exchange.c's: the edge has lines and they are long enough */
+    bool by_address; /* exchange.c's: it leaves from where it is */
     short first_piece, pieces;
     uint32_t bytes;
     struct edge *edge; /* exchange.c's */
@@ -73,14 +78,18 @@ struct exchange_round {
 
 /* `count` elements that begin at `at` in every rank's part; the rank at position `last` of the channel's ring is added last. */
 struct exchange_sum {
-    size_t at, to; /* bytes; to: in recv */
+    size_t at, to; /* bytes; to: in `place` */
     size_t count;
+    enum exchange_place place;
     short channel, last;
 };
 /* A chunk has a sum for each channel where their rings differ. */
 #define EXCHANGE_MOST_SUMS (EXCHANGE_MOST_RANKS * RING_MAX_CHANNELS)
 
+enum exchange_shape { EXCHANGE_HOPS, EXCHANGE_ROUNDS, EXCHANGE_STAR, EXCHANGE_CHAIN };
+
 struct exchange_plan {
+    enum exchange_shape shape;
     /* What it is for; all but `sequence` of the tag. */
     enum collective collective;
     struct reduction reduction;
@@ -113,8 +122,8 @@ struct exchange_plan {
 /* Whether an operation is an exchange: by collective, redop, count and nranks alone. */
 bool exchange_fits(const struct operation *operation);
 
-/* Whether it takes rounds instead of hops. Needs exchange_fits(). */
-bool exchange_is_logarithmic(const struct operation *operation);
+/* How. Needs exchange_fits(). */
+enum exchange_shape exchange_shape(const struct operation *operation);
 
 /* Needs of the operation what exchange_fits() needs, and of its communicator nranks, rank, order, one_memory, host_ranks, ranks and the tunables.
  * The buffers are not looked at. */
@@ -127,5 +136,10 @@ uint64_t exchange_sent_bytes(uint64_t *border_bytes, const struct operation *ope
  * half of the slots, one. */
 size_t exchange_slot_bytes(const struct ring_comm *comm);
 uint64_t exchange_slot_count(const struct ring_comm *comm);
+
+/* Those of the edges of chains, which go one way: many, so that a rank whose turn it is sends many
+ * broadcasts on before it has to give its core to the one that reads them. */
+#define EXCHANGE_CHAIN_SLOT_BYTES EXCHANGE_LINE_BYTES
+#define EXCHANGE_CHAIN_SLOTS      ((uint64_t)256)
 
 #endif

@@ -17,6 +17,8 @@
 #define CHECK_ALL_ROOTS    1
 #define DEFAULT_LINE_BYTES ((size_t)8 << 10)
 #define MOST_LINE_BYTES    ((size_t)1 << 20)
+#define STAR_NAME          "RINGZERO_STAR_BYTES"
+#define MOST_STAR_BYTES    (1 << 20)
 #define EXCHANGE_NAME      "RINGZERO_EXCHANGE_BYTES"
 #define NO_EXCHANGE        1 /* RINGZERO_EXCHANGE_BYTES 0: a part of no bytes fits, no element does */
 
@@ -67,6 +69,17 @@ static enum status resolve_line_bytes(struct ring_config *config)
     return STATUS_OK;
 }
 
+static enum status resolve_star_bytes(struct ring_config *config)
+{
+    uint64_t bytes = config->star_bytes;
+    TRY(tunable_from_environment(&bytes, STAR_NAME, 0, MOST_STAR_BYTES));
+    if (bytes == 0) bytes = getenv(STAR_NAME) == NULL ? COMM_STAR_AUTO : COMM_NO_STAR;
+    if (bytes > MOST_STAR_BYTES && bytes != COMM_STAR_AUTO)
+        return FAIL(STATUS_INVALID, "star_bytes is %llu; expected at most %d, or SIZE_MAX", (unsigned long long)bytes, MOST_STAR_BYTES);
+    config->star_bytes = bytes;
+    return STATUS_OK;
+}
+
 enum status tunables_resolve(struct ring_config *config, const struct transport **transport,
     const struct ring_config *given, int timeout_ms)
 {
@@ -97,6 +110,7 @@ enum status tunables_resolve(struct ring_config *config, const struct transport 
     if (window_bytes == 0) window_bytes = window_text == NULL ? DEFAULT_WINDOW_BYTES : WINDOW_NONE;
     config->window_bytes = window_bytes;
     TRY(resolve_line_bytes(config));
+    TRY(resolve_star_bytes(config));
     if (slot_bytes == 0) slot_bytes = DEFAULT_SLOT_BYTES;
     if (config->slot_count == 0) config->slot_count = DEFAULT_SLOT_COUNT;
     if (channels == 0) channels = 1;
@@ -133,9 +147,10 @@ static enum status compare(const char *name, const char *zero, const char *other
     return FAIL(STATUS_INVALID, "%s is %s on rank 0 and %s on rank %d: give all ranks the same value", name, zero, other, rank);
 }
 
-static const char *exchange_word(uint64_t bytes, char text[24])
+/* SIZE_MAX has a word. */
+static const char *bytes_word(uint64_t bytes, const char *most, char text[24])
 {
-    if (bytes == THRESHOLD_MEASURE) return "measure";
+    if (bytes == SIZE_MAX) return most;
     snprintf(text, 24, "%llu", (unsigned long long)bytes);
     return text;
 }
@@ -154,6 +169,7 @@ struct tunables tunables_told(const struct ring_config *config)
         .slot_bytes = config->slot_bytes,
         .slot_count = config->slot_count,
         .exchange_bytes = config->exchange_bytes,
+        .star_bytes = config->star_bytes,
         .window_bytes = config->window_bytes,
         .check_roots_bytes = config->check_roots_bytes,
         .cuda_line_bytes = config->cuda_line_bytes,
@@ -185,7 +201,8 @@ enum status tunables_compare(const struct tunables *zero, const struct tunables 
     char a[24], b[24];
     TRY(compare_texts("RINGZERO_TRANSPORT (--transport)", zero->transport, other->transport, rank));
     TRY(compare_number("RINGZERO_SLOT_BYTES", zero->slot_bytes, other->slot_bytes, rank));
-    TRY(compare(EXCHANGE_NAME, exchange_word(zero->exchange_bytes, a), exchange_word(other->exchange_bytes, b), rank));
+    TRY(compare(EXCHANGE_NAME, bytes_word(zero->exchange_bytes, "measure", a), bytes_word(other->exchange_bytes, "measure", b), rank));
+    TRY(compare(STAR_NAME, bytes_word(zero->star_bytes, "not given", a), bytes_word(other->star_bytes, "not given", b), rank));
     TRY(compare_number("RINGZERO_WINDOW_BYTES", zero->window_bytes, other->window_bytes, rank));
     TRY(compare_number("RINGZERO_SLOTS", zero->slot_count, other->slot_count, rank));
     TRY(compare_number("RINGZERO_CHECK_ROOTS", zero->check_roots_bytes, other->check_roots_bytes, rank));

@@ -13,7 +13,7 @@
 
 /* What ranks tell one another when a communicator opens. */
 struct tunables {
-    uint64_t slot_bytes, slot_count, exchange_bytes, window_bytes, check_roots_bytes, cuda_line_bytes;
+    uint64_t slot_bytes, slot_count, exchange_bytes, star_bytes, window_bytes, check_roots_bytes, cuda_line_bytes;
     int64_t channels, timeout_ms, hierarchy;
     char transport[TUNABLE_TEXT], cuda_mode[TUNABLE_TEXT];
 };

@@ -31,11 +31,15 @@ int main(void)
         /* Small ones as exchanges, in one hop or two; large ones on the ring, with the threshold among the counts. */
         {{{.transport = "auto", .slot_bytes = 192, .slot_count = 4, .channels = 3}, .quick = true}, {1, 2, 3, 4, 5, 7, 8}},
         {{{.transport = "shm", .exchange_bytes = 2000}, .quick = false}, {2, 3, 8}},
-        {{{.transport = "tcp", .exchange_bytes = 2000}, .quick = true}, {2, 3, 5, 8}},
-        {{{.transport = "tcp"}, .quick = true}, {4}},
+        {{{.transport = "tcp", .exchange_bytes = 2000, .star_bytes = 1}, .quick = true}, {2, 3, 5, 8}},
+        {{{.transport = "tcp", .star_bytes = 1}, .quick = true}, {4}},
+        /* By way of one rank; with its threshold among the counts; with counters near their wrap. */
+        {{{.transport = "tcp", .star_bytes = 65536}, .quick = true}, {4}},
+        {{{.transport = "tcp", .exchange_bytes = 2000, .star_bytes = 3000, .channels = 2, .start = UINT64_MAX - 20}, .quick = true}, {3, 5, 8}},
+        {{{.custom = &transport_chaos, .exchange_bytes = 300, .star_bytes = 2000}, .small = true}, {16}},
         {{{.transport = "verbs", .exchange_bytes = 2000}, .quick = true}, {2, 4}},
         {{{.custom = &transport_chaos, .slot_bytes = 256, .slot_count = 4}, .quick = true}, {2, 3, 5, 6}},
-        {{{.custom = &transport_chaos, .exchange_bytes = 300}, .small = true}, {16}},
+        {{{.custom = &transport_chaos, .exchange_bytes = 300, .star_bytes = 1}, .small = true}, {16}},
         {{{.transport = "shm", .exchange_bytes = 300}, .small = true}, {16}},
         /* By windows whatever the size, some with counters near their wrap; then with exchanges and the ring beside them. */
         {{{.transport = "shm", .slot_bytes = 64, .slot_count = 2, .exchange_bytes = 1, .window_bytes = 1}, .memory = STAGED},

@@ -1,10 +1,10 @@
-/* The property test of exchange_plan.c: every collective, 2 to 16 ranks, every root, hops and rounds, in place and out, counts that
+/* The property test of exchange_plan.c: every collective, 2 to 16 ranks, every root, hops, rounds, stars and chains, in place and out, counts that
  * divide and that do not, columns: run in memory, without edges. ctest: timeout=60
  *
  * An element is a word that says which rank's input it is, and its index there; a sum is a word of its own. Proved: what one
  * rank sends to another is what that one receives next from it, byte for byte; sums find every rank's own part, and the
  * rank that a chunk belongs to is added last; the result is what the collective promises; no input is overwritten out of
- * place; no message is larger than a slot; rounds send no more messages than n·⌈log2 n⌉ a gather or scatter; nobody waits
+ * place; no message is larger than a slot; rounds send no more messages than n·⌈log2 n⌉ a gather or scatter, a star 2(n−1), a chain n−1; nobody waits
  * for ever, and nothing is left over.
  */
 #include <stdlib.h>
@@ -17,6 +17,7 @@
 
 #define ELEMENT sizeof(uint64_t)
 #define SUM     0x5353u /* in place of a rank */
+#define STAR_BYTES 8192
 #define DEEPEST 4       /* messages of one operation between two ranks */
 
 struct letter {
@@ -173,7 +174,7 @@ static void add(struct world *world, int rank)
                    end = index_of(owner, sum->count, &world->operation);
             wrong += !free_order && (index < begin || index >= end);
             uint64_t value = word(SUM, index);
-            memcpy(side->places[EXCHANGE_RECV] + sum->to + i * ELEMENT, &value, ELEMENT);
+            memcpy(side->places[sum->place] + sum->to + i * ELEMENT, &value, ELEMENT);
         }
     CHECK_MSG(wrong == 0, "rank %d of %d adds %d wrong elements", rank, n, wrong);
 }
@@ -210,6 +211,8 @@ static uint64_t expected_word(size_t index, bool *valid, const struct world *wor
     return word((unsigned)(index / stride), within);
 }
 
+static const char *const shape_names[] = {"hops", "rounds", "a star", "a chain"};
+
 static void check_result(struct world *world, int rank)
 {
     const struct operation *operation = &world->operation;
@@ -228,7 +231,7 @@ static void check_result(struct world *world, int rank)
         "%s count %zu stride %zu root %d, rank %d of %d, %s, %s place: %d wrong, %d inputs changed",
         collective_name(operation->collective), operation->count, operation->stride,
         operation->root, rank, world->comm.nranks,
-        exchange_is_logarithmic(operation) ? "rounds" : "hops", world->in_place ? "in" : "out of",
+        shape_names[exchange_shape(operation)], world->in_place ? "in" : "out of",
         wrong, changed);
 }
 
@@ -238,8 +241,32 @@ static int most_messages(const struct world *world)
     while (1 << log < n) log++;
     if (world->operation.collective == COLLECTIVE_BROADCAST)
         return roll_call_wanted(&world->operation) ? n * (n - 1) : n - 1;
-    int once = exchange_is_logarithmic(&world->operation) ? n * log : n * (n - 1);
+    enum exchange_shape shape = exchange_shape(&world->operation);
+    if (shape == EXCHANGE_STAR) return 2 * (n - 1);
+    int once = shape == EXCHANGE_ROUNDS ? n * log : n * (n - 1);
     return world->operation.collective == COLLECTIVE_ALL_REDUCE ? 2 * once : once;
+}
+
+/* Where it serves, and what the head of exchange_star.h says of it. */
+static void check_star(const struct world *world)
+{
+    const struct operation *operation = &world->operation;
+    size_t n = (size_t)world->comm.nranks, whole = world->whole_bytes;
+    enum exchange_shape shape = exchange_shape(operation);
+    bool has = world->comm.config.star_bytes == STAR_BYTES && n > 2;
+    bool packed = operation->stride == 0 || operation->stride == operation->count;
+    bool chain = operation->collective == COLLECTIVE_BROADCAST;
+    size_t most = chain ? EXCHANGE_FEW_BYTES : STAR_BYTES;
+    CHECK((shape == EXCHANGE_CHAIN) == (has && chain && whole <= most));
+    CHECK((shape == EXCHANGE_STAR) == (has && !chain && packed && whole <= most));
+    if (shape == EXCHANGE_CHAIN) CHECK(world->messages == (int)n - 1);
+    if (shape != EXCHANGE_STAR) return;
+    CHECK(world->messages == 2 * ((int)n - 1));
+    bool scatters = operation->collective == COLLECTIVE_REDUCE_SCATTER,
+         gathers = operation->collective == COLLECTIVE_ALL_GATHER;
+    CHECK(world->side[0].plan.sent_bytes == (n - 1) * (scatters ? whole / n : whole));
+    for (size_t r = 1; r < n; r++)
+        CHECK(world->side[r].plan.sent_bytes == (gathers ? whole / n : whole));
 }
 
 static void run_case(struct world *world)
@@ -267,6 +294,7 @@ static void run_case(struct world *world)
     CHECK(left == 0);
     CHECK_MSG(world->messages <= most_messages(world), "%s: %d messages",
         collective_name(operation->collective), world->messages);
+    check_star(world);
     for (int r = 0; r < n; r++) side_close(world, r);
 }
 
@@ -333,8 +361,9 @@ int main(void)
     check_limits();
     struct world *world = calloc(1, sizeof *world);
     for (int n = 2; n <= EXCHANGE_MOST_RANKS; n++)
-        for (int hops = 0; hops < 3; hops++) {
+        for (int hops = 0; hops < 4; hops++) {
             world->comm.nranks = n;
+            world->comm.config.star_bytes = hops == 3 ? STAR_BYTES : COMM_NO_STAR;
             world->comm.one_memory = hops == 1;
             world->comm.config.check_roots_bytes =
                 hops == 2 ? 1 : SIZE_MAX; /* where broadcasts hop, too */

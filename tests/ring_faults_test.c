@@ -102,7 +102,7 @@ enum difference { COUNT_DIFFERS, DTYPE_DIFFERS, REDOP_DIFFERS, ROOT_DIFFERS, COL
 struct mismatch {
     enum difference difference;
     const char *transport;
-    size_t exchange_bytes;
+    size_t exchange_bytes, star_bytes;
 };
 static _Thread_local struct mismatch mismatch;
 
@@ -138,8 +138,8 @@ static void call_differently(struct ring_comm *comm, struct device *device)
 static void mismatch_body(struct bootstrap *bootstrap, void *argument)
 {
     mismatch = *(const struct mismatch *)argument;
-    with_comm(bootstrap, (struct ring_config){.transport = mismatch.transport, .exchange_bytes = mismatch.exchange_bytes},
-        call_differently);
+    with_comm(bootstrap, (struct ring_config){.transport = mismatch.transport, .exchange_bytes = mismatch.exchange_bytes,
+                             .star_bytes = mismatch.star_bytes}, call_differently);
 }
 
 /* ---- C4: rank 0 alone calls something else; counts of several slices, and different elements of the same bytes ---- */
@@ -373,6 +373,19 @@ static void tunable_body(struct bootstrap *bootstrap, void *argument)
     device_close(device);
 }
 
+static void star_differs_body(struct bootstrap *bootstrap, void *argument)
+{
+    (void)argument;
+    struct device *device = NULL;
+    struct ring_comm *comm = NULL;
+    CHECK_OK(device_open(&device, "host"));
+    struct ring_config config = {.star_bytes = bootstrap_rank(bootstrap) == 1 ? 4096 : SIZE_MAX};
+    CHECK_STATUS(ring_comm_open(&comm, &config, bootstrap, device), STATUS_INVALID);
+    says("RINGZERO_STAR_BYTES is not given on rank 0 and 4096 on rank 1");
+    CHECK(comm == NULL);
+    device_close(device);
+}
+
 /* ---- C12: two communicators, two threads, opposite order on the two ranks ---- */
 
 struct pair {
@@ -418,8 +431,10 @@ int main(void)
     for (int t = 0; t < 3; t++) {
         if (!test_takes(names[t])) continue;
         for (int d = 0; d < DIFFERENCES; d++) {
-            struct mismatch each = {(enum difference)d, names[t], 0};
+            struct mismatch each = {(enum difference)d, names[t], 0, 1};
             ranks_as_threads(3, DEADLINE_MS, mismatch_body, &each);
+            each.star_bytes = 65536;
+            if (t != 0) ranks_as_threads(3, DEADLINE_MS, mismatch_body, &each);
             each.exchange_bytes = 1; /* on the ring */
             ranks_as_threads(3, DEADLINE_MS, mismatch_body, &each);
         }
@@ -435,6 +450,7 @@ int main(void)
     if (!test_takes(NULL)) return test_result();
     check_roots_of_windows();
     ranks_as_threads(3, DEADLINE_MS, tunable_body, NULL);
+    ranks_as_threads(3, DEADLINE_MS, star_differs_body, NULL);
     ranks_as_threads(4, DEADLINE_MS, break_body, NULL);
     ranks_as_threads(4, DEADLINE_MS, break_body, "on the ring");
     return test_result();

@@ -10,7 +10,7 @@
 
 #define MOST_RANKS 4
 #define CHANNELS   2
-#define PLACES     ((CHANNELS + 2) * 2 * MOST_RANKS)
+#define PLACES     ((CHANNELS + 3) * 2 * MOST_RANKS)
 #define SLOT_BYTES 64
 #define SLOTS      4
 

@@ -83,11 +83,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct device *device;
     if (device_open(&device, "host") != STATUS_OK) abort();
     struct ring_comm comm = {.device = device, .nranks = n, .members = members, .order = order, .position = position, .edges = edges, .premul = 1,
-        .config = {.slot_bytes = SLOT_BYTES, .slot_count = SLOTS, .exchange_bytes = flags & 2 ? 2048 : 1, .channels = flags & 8 ? 2 : 1}};
+        .config = {.slot_bytes = SLOT_BYTES, .slot_count = SLOTS, .exchange_bytes = flags & 2 ? 2048 : 1,
+            .star_bytes = flags & 64 ? 2048 : 1, .channels = flags & 8 ? 2 : 1}};
     pthread_mutex_init(&comm.lock, NULL);
-    int used = (comm.config.channels + 2) * 2 * n;
+    int used = (comm.config.channels + 3) * 2 * n;
     for (int i = 0; i < used; i++) {
-        fuzzed_open(&fuzzed[i], (enum edge_side)(i / n % 2), i % n, flags & 4 ? &shared : &staged, i / n / 2 == comm_exchange_channel(&comm));
+        fuzzed_open(&fuzzed[i], (enum edge_side)(i / n % 2), i % n, flags & 4 ? &shared : &staged, i / n / 2 >= comm_exchange_channel(&comm));
         edges[i] = &fuzzed[i].edge;
     }
 

@@ -8,7 +8,7 @@
 
 static const char *const names[] = {"RINGZERO_EXCHANGE_BYTES", "RINGZERO_SLOT_BYTES", "RINGZERO_SLOTS", "RINGZERO_CHANNELS",
     "RINGZERO_TRANSPORT", "RINGZERO_TIMEOUT_MS", "RINGZERO_HOST", "RINGZERO_INTERFACE", "RINGZERO_LOG",
-    "RINGZERO_HIERARCHY"};
+    "RINGZERO_HIERARCHY", "RINGZERO_STAR_BYTES"};
 #define NAMES (sizeof names / sizeof *names)
 
 static void check_opened(struct ring_comm *comm)
@@ -18,6 +18,7 @@ static void check_opened(struct ring_comm *comm)
     FUZZ_EXPECT(config->slot_count >= 2 && config->slot_count <= 1024 && (config->slot_count & (config->slot_count - 1)) == 0);
     FUZZ_EXPECT(config->channels >= 1 && config->channels <= 16 && config->timeout_ms > 0);
     FUZZ_EXPECT(config->exchange_bytes >= 1 && config->exchange_bytes <= (size_t)1 << 20);
+    FUZZ_EXPECT(config->star_bytes >= 1 && config->star_bytes <= (size_t)1 << 20);
     float x[3] = {1, 2, 3}, y[3] = {0};
     FUZZ_EXPECT(ring_all_reduce(span_host(y, sizeof y), span_host(x, sizeof x), 3, DTYPE_FLOAT32, REDOP_SUM, comm, NULL) == STATUS_OK);
     FUZZ_EXPECT(memcmp(x, y, sizeof x) == 0);
