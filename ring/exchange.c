@@ -404,8 +404,10 @@ static enum status receive_messages(
         int looks = exchange->looks;
         int64_t begin_ns = watch_begin(exchange);
         while (!has_arrived(&arrival, message)) {
-            if (is_staged(message->edge)) TRY(edge_progress(message->edge, moved));
-            if (looks-- <= 0) return STATUS_OK;
+            bool came = false; /* then it is looked at again before this rank's turn ends */
+            if (is_staged(message->edge)) TRY(edge_progress(message->edge, &came));
+            *moved = *moved || came;
+            if (!came && looks-- <= 0) return STATUS_OK;
         }
         if (arrival.tag != exchange->tag || arrival.bytes != message->bytes) {
             exchange->misfit = m;
