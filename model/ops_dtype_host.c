@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "verbs/clones.h"
+#include "verbs/streaming.h"
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -150,12 +151,58 @@ VECTOR_CLONES static void first_float16(uint16_t *restrict sum, float *restrict 
     }
 }
 
+/* Returns how many: whole pieces. */
+VECTOR_CLONES static size_t stream_first_bfloat16(
+    uint16_t *restrict sum, float *restrict x, size_t count)
+{
+    STREAMING_ALIGN uint16_t piece[STREAMING_PIECE];
+    size_t whole = count / STREAMING_PIECE * STREAMING_PIECE;
+    for (size_t i = 0; i < whole; i += STREAMING_PIECE) {
+        for (size_t j = 0; j < STREAMING_PIECE; j++) {
+            piece[j] = float32_to_bfloat16(0.0f + x[i + j]);
+            x[i + j] = 0.0f;
+        }
+        streaming_store(sum + i, piece);
+    }
+    streaming_end();
+    return whole;
+}
+
+VECTOR_CLONES static size_t stream_first_float16(
+    uint16_t *restrict sum, float *restrict x, size_t count)
+{
+    STREAMING_ALIGN uint16_t piece[STREAMING_PIECE];
+    size_t whole = count / STREAMING_PIECE * STREAMING_PIECE;
+    for (size_t i = 0; i < whole; i += STREAMING_PIECE) {
+        for (size_t j = 0; j < STREAMING_PIECE; j++) {
+            piece[j] = float32_to_float16(0.0f + x[i + j]);
+            x[i + j] = 0.0f;
+        }
+        streaming_store(sum + i, piece);
+    }
+    streaming_end();
+    return whole;
+}
+
+/* A unit's sums are not read before all units have theirs. */
+static void first_halves(uint16_t *sum, float *x, enum dtype dtype, size_t count)
+{
+    bool upper = dtype == DTYPE_BFLOAT16;
+    void (*first)(uint16_t *, float *, size_t) = upper ? first_bfloat16 : first_float16;
+    size_t (*stream)(uint16_t *, float *, size_t) =
+        upper ? stream_first_bfloat16 : stream_first_float16;
+    size_t done = streaming_head(sum, count);
+    first(sum, x, done);
+    done += stream(sum + done, x + done, count - done);
+    first(sum + done, x + done, count - done);
+}
+
 void narrow_first(void *sum, float *x, enum dtype dtype, size_t count)
 {
     switch (dtype) {
     case DTYPE_FLOAT32: first_float32(sum, x, count); return;
-    case DTYPE_BFLOAT16: first_bfloat16(sum, x, count); return;
-    case DTYPE_FLOAT16: first_float16(sum, x, count); return;
+    case DTYPE_BFLOAT16:
+    case DTYPE_FLOAT16: first_halves(sum, x, dtype, count); return;
     default: assert(!"gradients are float32, bfloat16 or float16");
     }
 }

@@ -7,6 +7,7 @@
 
 #include "optim/adam_round.h"
 #include "verbs/clones.h"
+#include "verbs/streaming.h"
 
 struct adam_config adam_config_default(void)
 {
@@ -63,6 +64,25 @@ VECTOR_CLONES static void step_bfloat16(uint16_t *restrict lent, float *restrict
     }
 }
 
+/* The same; lent weights are not read before the next forward. Returns how many: whole pieces. */
+VECTOR_CLONES static size_t stream_step_bfloat16(uint16_t *restrict lent, float *restrict weights,
+    float *restrict m, float *restrict v, const uint16_t *restrict gradients, size_t count,
+    struct factors by)
+{
+    STREAMING_ALIGN uint16_t piece[STREAMING_PIECE];
+    size_t whole = count / STREAMING_PIECE * STREAMING_PIECE;
+    for (size_t i = 0; i < whole; i += STREAMING_PIECE) {
+        for (size_t j = i; j < i + STREAMING_PIECE; j++) {
+            float w = element(&m[j], &v[j], weights[j], bfloat16_to_float32(gradients[j]), by);
+            weights[j] = w;
+            piece[j - i] = float32_to_bfloat16(w);
+        }
+        streaming_store(lent + i, piece);
+    }
+    streaming_end();
+    return whole;
+}
+
 void adam_step(float *weights, float *m, float *v, const float *gradients, size_t count, float lr,
     float gradient_scale, float decay, uint64_t t, const struct adam_config *config)
 {
@@ -73,6 +93,14 @@ void adam_step(float *weights, float *m, float *v, const float *gradients, size_
 
 void adam_step_bfloat16(const struct adam_range *range, const struct adam_update *update)
 {
-    step_bfloat16(range->lent, range->weights, range->m, range->v, range->gradients, range->count,
-        factors_of(update));
+    uint16_t *lent = range->lent;
+    const uint16_t *gradients = range->gradients;
+    float *weights = range->weights, *m = range->m, *v = range->v;
+    struct factors by = factors_of(update);
+    size_t count = range->count, done = streaming_head(lent, count);
+    step_bfloat16(lent, weights, m, v, gradients, done, by);
+    done += stream_step_bfloat16(
+        lent + done, weights + done, m + done, v + done, gradients + done, count - done, by);
+    step_bfloat16(
+        lent + done, weights + done, m + done, v + done, gradients + done, count - done, by);
 }

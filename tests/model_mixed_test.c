@@ -1,7 +1,7 @@
 /* Weights and gradients of 16 bits: the loss has the bits of the float32 model on the widened
  * weights; each use's part of a gradient is computed in float32 and rounded into what is lent once,
- * so A micro-batches round A times, and what was lent first is written as if it had been zeros. And the conversions themselves, against those of dtype.h one by
- * one.
+ * so A micro-batches round A times, and what was lent first is written as if it had been zeros. And
+ * the conversions themselves, against those of dtype.h one by one.
  * ctest: timeout=60
  */
 #include <math.h>
@@ -248,12 +248,36 @@ static void test_conversions(enum dtype dtype)
         }
         CHECK_MSG(wrong == 0, "%zu of %zu of %s", wrong, count, dtype_name(dtype));
         for (size_t i = count; i < count + GUARD; i++)
-            CHECK(float32_to_bits(out[i]) == 0x5a5a5a5au && sum[i] == in[i] &&
-                  back[i] == 0x5a5au && first[i] == 0x5a5au && float32_to_bits(part[i]) == 0x5a5a5a5au);
+            CHECK(float32_to_bits(out[i]) == 0x5a5a5a5au && sum[i] == in[i] && back[i] == 0x5a5au &&
+                  first[i] == 0x5a5au && float32_to_bits(part[i]) == 0x5a5a5a5au);
         if (count == 0) break;
     }
     free(in), free(sum), free(out), free(x), free(part), free(back);
     free(other), free(first);
+}
+
+/* As many as are streamed past the caches, from every place in a line's quarter on; the same bits as
+ * few at a time. */
+static void test_streaming(enum dtype dtype, size_t shift)
+{
+    enum { COUNT = (1 << 20) + 77, GUARD = 8, FEW = 1000 };
+    uint16_t *first = array(COUNT + 2 * GUARD, sizeof *first);
+    uint16_t *few = array(COUNT, sizeof *few);
+    float *x = array(COUNT, sizeof *x), *same = array(COUNT, sizeof *same);
+    for (size_t i = 0; i < COUNT; i++) {
+        x[i] = same[i] = float32_from_bits((uint32_t)reference_word(9, i));
+        if (isnan(x[i])) x[i] = same[i] = -0.0f;
+    }
+    memset(first, 0x5a, (COUNT + 2 * GUARD) * sizeof *first);
+    narrow_first(first + shift, x, dtype, COUNT);
+    for (size_t i = 0; i < COUNT; i += FEW)
+        narrow_first(few + i, same + i, dtype, COUNT - i < FEW ? COUNT - i : FEW);
+    CHECK_MSG(memcmp(first + shift, few, COUNT * sizeof *few) == 0, "%s, shift %zu",
+        dtype_name(dtype), shift);
+    CHECK(memcmp(x, same, COUNT * sizeof *x) == 0);
+    for (size_t i = 0; i < shift; i++) CHECK(first[i] == 0x5a5au);
+    for (size_t i = shift + COUNT; i < COUNT + 2 * GUARD; i++) CHECK(first[i] == 0x5a5au);
+    free(first), free(few), free(x), free(same);
 }
 
 int main(void)
@@ -267,6 +291,7 @@ int main(void)
             }
     for (size_t i = 0; i < 2; i++) {
         test_conversions(dtypes[i]);
+        for (size_t shift = 0; shift < 8; shift++) test_streaming(dtypes[i], shift);
         for (int accumulate = 1; accumulate <= 3; accumulate++)
             test_against_plain(dtypes[i], accumulate);
         test_near_float32(dtypes[i]);

@@ -65,6 +65,49 @@ static void test_step(size_t count, enum dtype gradients, enum dtype lent)
     free(found), free(expected);
 }
 
+static float *floats(size_t count, uint64_t seed)
+{
+    float *made = calloc(count, sizeof *made);
+    if (made == NULL) abort();
+    for (size_t i = 0; i < count; i++)
+        made[i] = (float)((double)(int64_t)reference_word(seed, i) * 0x1p-63);
+    return made;
+}
+
+/* So many bfloat16 weights that they are streamed past the caches, from an odd place on: the bits of
+ * float32's step, rounded. */
+static void test_streamed_step(void)
+{
+    enum { COUNT = (1 << 20) + 77, SHIFT = 3 };
+    float *w = floats(COUNT, 1), *m = floats(COUNT, 2), *v = floats(COUNT, 3);
+    float *w_expected = floats(COUNT, 1), *m_expected = floats(COUNT, 2);
+    float *g = floats(COUNT, 4), *v_expected = floats(COUNT, 3);
+    uint16_t *narrow = calloc(COUNT, sizeof *narrow), *expected = calloc(COUNT, sizeof *expected);
+    uint16_t *lent = calloc(COUNT + 2 * SHIFT, sizeof *lent);
+    if (narrow == NULL || expected == NULL || lent == NULL) abort();
+    for (size_t i = 0; i < COUNT; i++) v[i] = v_expected[i] = v[i] * v[i];
+    numbers_narrow(narrow, g, DTYPE_BFLOAT16, COUNT);
+    numbers_widen(g, narrow, DTYPE_BFLOAT16, COUNT);
+    const struct adam_update update = {.lr = 0.01f,
+        .gradient_scale = 0.7f,
+        .decay = 0.1f,
+        .t = 3,
+        .config = adam_config_default()};
+    const struct adam_range range = {
+        w, m, v, narrow, DTYPE_BFLOAT16, lent + SHIFT, DTYPE_BFLOAT16, COUNT};
+    host.ops->step(&range, &update, &host);
+    adam_step(w_expected, m_expected, v_expected, g, COUNT, update.lr, update.gradient_scale,
+        update.decay, update.t, &update.config);
+    numbers_narrow(expected, w_expected, DTYPE_BFLOAT16, COUNT);
+    CHECK(memcmp(w, w_expected, COUNT * sizeof *w) == 0);
+    CHECK(memcmp(m, m_expected, COUNT * sizeof *m) == 0);
+    CHECK(memcmp(v, v_expected, COUNT * sizeof *v) == 0);
+    CHECK(memcmp(lent + SHIFT, expected, COUNT * sizeof *lent) == 0);
+    for (size_t i = 0; i < SHIFT; i++) CHECK(lent[i] == 0 && lent[SHIFT + COUNT + i] == 0);
+    free(w), free(m), free(v), free(w_expected), free(m_expected), free(v_expected), free(g);
+    free(narrow), free(expected), free(lent);
+}
+
 static void test_sums(size_t count, enum dtype dtype)
 {
     struct numbers *n = malloc(sizeof *n);
@@ -191,6 +234,7 @@ int main(void)
 {
     test_chance();
     test_scale();
+    test_streamed_step();
     test_lent_alone(MOST, DTYPE_BFLOAT16);
     test_lent_alone(5, DTYPE_FLOAT16);
     const enum dtype dtypes[] = {DTYPE_BFLOAT16, DTYPE_FLOAT16, DTYPE_FLOAT32};

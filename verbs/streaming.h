@@ -1,0 +1,54 @@
+/* streaming: stores of 16-bit numbers past the caches, for ranges that are written once, whole, and
+ * read much later: a plain store first fetches the line that it overwrites, and puts out another's.
+ *
+ *   head               pieces of STREAMING_PIECE, each streaming_store()     rest
+ *   up to 16 bytes'    made in the first cache, then streamed                less than a piece
+ *   alignment
+ *
+ * Invariant: what is stored has the same bits as by plain stores; where a processor has none of
+ * these, they are plain ones.
+ */
+#ifndef VERBS_STREAMING_H
+#define VERBS_STREAMING_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#define STREAMING_PIECE 64 /* elements: two lines */
+#define STREAMING_ALIGN _Alignas(16)
+#define STREAMING_COUNT ((size_t)1 << 20) /* fewer are plainly stored: a core's own cache has them */
+
+/* Elements of to (count) to be stored plainly before the first piece: all where there are few. */
+static inline size_t streaming_head(const uint16_t *to, size_t count)
+{
+    size_t past = (uintptr_t)to % 16 / sizeof *to;
+    return count < STREAMING_COUNT ? count : (8 - past) % 8;
+}
+
+/* to (STREAMING_PIECE) = from; both begin at multiples of 16 bytes. Others see it after
+ * streaming_end(). */
+static inline void streaming_store(uint16_t *to, const uint16_t *from)
+{
+#ifdef __SSE2__
+    for (size_t i = 0; i < STREAMING_PIECE; i += 8)
+        _mm_stream_si128((__m128i *)(void *)(to + i),
+            _mm_load_si128((const __m128i *)(const void *)(from + i)));
+#else
+    memcpy(to, from, STREAMING_PIECE * sizeof *to);
+#endif
+}
+
+/* Whoever synchronizes with this thread by plain means sees what was stored before. */
+static inline void streaming_end(void)
+{
+#ifdef __SSE2__
+    _mm_sfence();
+#endif
+}
+
+#endif
