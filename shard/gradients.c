@@ -11,7 +11,8 @@ enum status gradients_open(struct stage *stage)
 {
     size_t units = (size_t)stage->config.layout->unit_count;
     stage->lent.begun = calloc(units, sizeof *stage->lent.begun);
-    if (stage->lent.begun == NULL) return FAIL(STATUS_SYSTEM, "no memory for marks of %zu units", units);
+    if (stage->lent.begun == NULL)
+        return FAIL(STATUS_SYSTEM, "no memory for marks of %zu units", units);
     return temporary_open(&stage->lent.pair, TEMPORARY_GRADIENT, &stage->config);
 }
 
