@@ -2,7 +2,7 @@
 #   round transport ranks exchange-before exchange-after peer collective bytes mode microseconds operations
 # A group whose two exchanges tell different states is left out. Medians are over the rounds of one state.
 
-function state_of(ns) { return ns < 200 ? "near" : "apart" }
+function state_of(ns) { return ns < 140 ? "near" : "apart" }
 
 # Sorted insertion into list[key, 1…count[key]].
 function insert(key, value,    i) {
@@ -32,7 +32,7 @@ function size_name(bytes) {
 }
 
 END {
-  printf "The exchange of a cache line between two cores tells the machine's state: under 200 ns the cores are *near* "
+  printf "The exchange of a cache line between two cores tells the machine's state: under 140 ns the cores are *near* "
   printf "(they share a cache), "
   printf "else *apart*. Groups measured: %d near, %d apart; left out because the state changed: %d.\n\n", groups["near"], groups["apart"], mixed_count
   print "Ratio: time of the better MPI / time of ringzero; above 1 ringzero is faster. Geometric mean over sizes, in and out of place.\n"
