@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "tests/harness/harness.h"
@@ -106,6 +107,18 @@ static void check_wrong_references(void)
     region_book_close(book);
 }
 
+/* What was looked at is not looked at again: whoever reads it then is told. */
+static void check_once(struct region_book *book, struct region_view *view)
+{
+    void *gone = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char seen[64];
+    if (!CHECK(gone != MAP_FAILED)) return;
+    uint64_t reference = region_bare_reference(gone, 8192, book);
+    CHECK(reference != 0 && munmap(gone, 8192) == 0);
+    CHECK(region_bare_reference(gone, 8192, book) == reference);
+    CHECK_STATUS(region_view_copy(seen, reference, sizeof seen, view), STATUS_DATA);
+}
+
 /* Memory in no region is copied by the kernel, of its owner alone. */
 static void check_bare(void)
 {
@@ -126,6 +139,7 @@ static void check_bare(void)
         CHECK_STATUS(region_view_copy(seen, 4096, 10, view), STATUS_DATA); /* nothing is there */
         CHECK(region_bare_reference((void *)(uintptr_t)4096, 10, book) == 0);
         CHECK(region_bare_reference(own + 1, 99999, book) == reference + 1); /* part of what was looked at */
+        check_once(book, view);
         CHECK(region_bare_reference((void *)(uintptr_t)4096, 10, book) == 0); /* what was refused is looked at again */
         region_book_give_up(book);
         CHECK_STATUS(region_view_copy(seen, 4096, 10, view), STATUS_PEER);
