@@ -80,15 +80,20 @@ static bool wants_kernels(const struct introduction *all, const struct ring_comm
     return true;
 }
 
-/* By what all have told, so alike on all: the star serves ranks that share cores. */
+static int64_t ranks_beside(int rank, const struct ring_comm *comm)
+{
+    int64_t beside = 0;
+    for (int r = 0; r < comm->nranks; r++) beside += comm->ranks[r].host == comm->ranks[rank].host;
+    return beside;
+}
+
+/* By what all have told, so alike on all: the star serves ranks that share cores, those of splits too, which take the choice over. */
 static void choose_star(struct ring_comm *comm, const struct introduction *all)
 {
-    int64_t least = all[0].cores;
-    for (int r = 1; r < comm->nranks; r++)
-        if (all[r].cores < least) least = all[r].cores;
+    bool share = false;
+    for (int r = 0; r < comm->nranks && !share; r++) share = ranks_beside(r, comm) > all[r].cores;
     comm->star_is_auto = comm->config.star_bytes == COMM_STAR_AUTO;
-    if (!comm->star_is_auto) return;
-    comm->config.star_bytes = comm->nranks > least ? COMM_STAR_BYTES : COMM_NO_STAR;
+    if (comm->star_is_auto) comm->config.star_bytes = share ? COMM_STAR_BYTES : COMM_NO_STAR;
 }
 
 /* Whether each may copy from all others of its host. */
@@ -274,13 +279,6 @@ void comm_tell_rings(const struct ring_comm *comm)
         comm->config.check_roots_bytes, hierarchy_name(comm->config.hierarchy), comm->config.timeout_ms);
 }
 
-static long ranks_here(const struct ring_comm *comm)
-{
-    long here = 0;
-    for (int r = 0; r < comm->nranks; r++) here += comm->ranks[r].host == comm->ranks[comm->rank].host;
-    return here;
-}
-
 enum status ring_comm_open(
     struct ring_comm **out, const struct ring_config *config, struct bootstrap *bootstrap, struct device *device)
 {
@@ -307,7 +305,7 @@ enum status ring_comm_open(
     TRY_GOTO(introduce(comm, all));
     free(all);
     all = NULL;
-    if (ranks_here(comm) > sysconf(_SC_NPROCESSORS_ONLN)) progress_share_cores(comm->progress);
+    if (ranks_beside(comm->rank, comm) > sysconf(_SC_NPROCESSORS_ONLN)) progress_share_cores(comm->progress);
     comm_draw_rings(comm);
     if (comm->config.exchange_bytes == THRESHOLD_MEASURE) TRY_GOTO(threshold_measure(comm));
     comm_tell_rings(comm);

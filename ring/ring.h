@@ -100,7 +100,7 @@ struct ring_config {
                            /* SIZE_MAX */
     size_t star_bytes;     /* exchanges of arrays up to this size go by way of one rank, and broadcasts of up to 1 KiB from rank to */
                            /* rank, where all ranks are on one host and memory is not shared (exchange_star.h). 1 for none; */
-                           /* SIZE_MAX: 64 KiB with more ranks than cores, else none. RINGZERO_STAR_BYTES, SIZE_MAX; 0 there for none */
+                           /* SIZE_MAX: 64 KiB if some host has more ranks than cores, else none. RINGZERO_STAR_BYTES, SIZE_MAX; 0 there for none */
     size_t window_bytes;   /* larger operations among ranks of one host (at most 16) read one another's memory instead of passing */
                            /* slots round the ring, where a rank's chunk has at least this many bytes (window.h). SIZE_MAX for */
                            /* none. RINGZERO_WINDOW_BYTES, 16 KiB; 0 there for none */
