@@ -105,8 +105,10 @@ group() {
   # The marks for two ranks that share memory, in the same moments.
   if [ "$2" = shm ] && [ "$3" = 2 ]; then
     "$build/bare_edge" 1048576 16777216 134217728 | awk '/^bare/ { print "bare-" $3, "all_reduce", $2, "in", $4, 1 }' >>"$work/group"
-    # shellcheck disable=SC2046 # a list of sizes
-    "$build/bare_copy" "$memory" $(numfmt --from=iec ${sizes//,/ }) | awk '/^bare/ { print "bare-copy", $2, $3, $4, $5, 1 }' >>"$work/group"
+    local copied # sizes that bare_copy takes
+    copied=$(numfmt --from=iec ${sizes//,/ } | awk '$1 >= 8 && $1 % 8 == 0 && $1 <= 134217728')
+    # shellcheck disable=SC2086 # a list
+    [ -z "$copied" ] || "$build/bare_copy" "$memory" $copied | awk '/^bare/ { print "bare-copy", $2, $3, $4, $5, 1 }' >>"$work/group"
   fi
   after=$(exchange)
   sed "s/^/$1 $2 $3 $before $after /" "$work/group" >>"$work/raw"
