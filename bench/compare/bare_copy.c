@@ -64,7 +64,7 @@ struct copier {
     unsigned char *send, *own; /* private, MOST_BYTES each */
     void (*copy)(unsigned char *to, const unsigned char *from, size_t bytes);
     uint64_t step, slot; /* operations and slots so far */
-    bool in_place, shared_memory;
+    bool in_place, by_kernel, shared_memory;
     bool failed; /* the kernel refused: the way does not count */
 };
 
@@ -103,8 +103,13 @@ static void copy_string(unsigned char *to, const unsigned char *from, size_t byt
 }
 #endif
 
-static void copy_kernel(unsigned char *to, struct copier *copier, size_t bytes)
+/* What the other shows, to where this rank wants it. */
+static void read_other(unsigned char *to, struct copier *copier, size_t bytes)
 {
+    if (!copier->by_kernel) {
+        copier->copy(to, copier->other->memory, bytes);
+        return;
+    }
     struct iovec here = {to, bytes}, there = {(void *)(uintptr_t)copier->other->from, bytes};
     if (process_vm_readv((pid_t)copier->other->pid, &here, 1, &there, 1, 0) != (ssize_t)bytes) copier->failed = true;
 }
@@ -169,25 +174,14 @@ static void gather_slots(struct copier *copier, size_t bytes)
     take_line(copier, to, part);
 }
 
-static void gather_direct(struct copier *copier, size_t bytes)
-{
-    size_t part = bytes / 2;
-    say(&copier->mine->ready, ++copier->step);
-    place_own(copier, part);
-    wait_for(&copier->other->ready, copier->step);
-    copier->copy(copier->own + (size_t)(1 - copier->rank) * part, copier->other->memory, part);
-    say(&copier->mine->read, copier->step);
-    wait_for(&copier->other->read, copier->step);
-}
-
-static void gather_kernel(struct copier *copier, size_t bytes)
+static void gather_once(struct copier *copier, size_t bytes)
 {
     size_t part = bytes / 2;
     copier->mine->from = (uint64_t)(uintptr_t)own_part(copier, part);
     say(&copier->mine->ready, ++copier->step);
     place_own(copier, part);
     wait_for(&copier->other->ready, copier->step);
-    copy_kernel(copier->own + (size_t)(1 - copier->rank) * part, copier, part);
+    read_other(copier->own + (size_t)(1 - copier->rank) * part, copier, part);
     say(&copier->mine->read, copier->step);
     wait_for(&copier->other->read, copier->step);
 }
@@ -207,20 +201,7 @@ static void broadcast_slots(struct copier *copier, size_t bytes)
     }
 }
 
-static void broadcast_direct(struct copier *copier, size_t bytes)
-{
-    copier->step++;
-    if (copier->rank == 0) {
-        say(&copier->mine->ready, copier->step);
-        wait_for(&copier->other->read, copier->step);
-    } else {
-        wait_for(&copier->other->ready, copier->step);
-        copier->copy(copier->own, copier->other->memory, bytes);
-        say(&copier->mine->read, copier->step);
-    }
-}
-
-static void broadcast_kernel(struct copier *copier, size_t bytes)
+static void broadcast_once(struct copier *copier, size_t bytes)
 {
     copier->step++;
     if (copier->rank == 0) {
@@ -229,7 +210,7 @@ static void broadcast_kernel(struct copier *copier, size_t bytes)
         wait_for(&copier->other->read, copier->step);
     } else {
         wait_for(&copier->other->ready, copier->step);
-        copy_kernel(copier->own, copier, bytes);
+        read_other(copier->own, copier, bytes);
         say(&copier->mine->read, copier->step);
     }
 }
@@ -251,31 +232,31 @@ struct way {
     const char *name;
     void (*run)(struct copier *copier, size_t bytes);
     void (*copy)(unsigned char *to, const unsigned char *from, size_t bytes);
-    bool shares; /* users' memory */
+    enum { BY_SLOTS, BY_KERNEL, SHARED } needs; /* SHARED: users' memory that both have mapped */
 };
 
 static const struct way gather_ways[] = {
-    {"slots", gather_slots, copy_plain, false},
-    {"kernel", gather_kernel, copy_plain, false},
-    {"direct", gather_direct, copy_plain, true},
+    {"slots", gather_slots, copy_plain, BY_SLOTS},
+    {"kernel", gather_once, copy_plain, BY_KERNEL},
+    {"direct", gather_once, copy_plain, SHARED},
 #ifdef __SSE2__
-    {"slots, non-temporal", gather_slots, copy_streaming, false},
-    {"direct, non-temporal", gather_direct, copy_streaming, true},
-    {"direct, movsb", gather_direct, copy_string, true},
+    {"slots, non-temporal", gather_slots, copy_streaming, BY_SLOTS},
+    {"direct, non-temporal", gather_once, copy_streaming, SHARED},
+    {"direct, movsb", gather_once, copy_string, SHARED},
 #endif
     {0},
 };
 static const struct way broadcast_ways[] = {
-    {"slots", broadcast_slots, copy_plain, false},
-    {"kernel", broadcast_kernel, copy_plain, false},
-    {"direct", broadcast_direct, copy_plain, true},
-    {"halves", broadcast_halves, copy_plain, true},
+    {"slots", broadcast_slots, copy_plain, BY_SLOTS},
+    {"kernel", broadcast_once, copy_plain, BY_KERNEL},
+    {"direct", broadcast_once, copy_plain, SHARED},
+    {"halves", broadcast_halves, copy_plain, SHARED},
 #ifdef __SSE2__
-    {"slots, non-temporal", broadcast_slots, copy_streaming, false},
-    {"direct, non-temporal", broadcast_direct, copy_streaming, true},
-    {"direct, movsb", broadcast_direct, copy_string, true},
-    {"halves, non-temporal", broadcast_halves, copy_streaming, true},
-    {"halves, movsb", broadcast_halves, copy_string, true},
+    {"slots, non-temporal", broadcast_slots, copy_streaming, BY_SLOTS},
+    {"direct, non-temporal", broadcast_once, copy_streaming, SHARED},
+    {"direct, movsb", broadcast_once, copy_string, SHARED},
+    {"halves, non-temporal", broadcast_halves, copy_streaming, SHARED},
+    {"halves, movsb", broadcast_halves, copy_string, SHARED},
 #endif
     {0},
 };
@@ -295,6 +276,7 @@ static double measure(const struct way *way, struct copier *copier, size_t bytes
     forget(copier->mine);
     copier->step = copier->slot = 0;
     copier->copy = way->copy;
+    copier->by_kernel = way->needs == BY_KERNEL;
     copier->failed = false;
     for (int i = 0; i < ROUNDS; i++) {
         bare_meet(&world->gate, turn);
@@ -312,7 +294,7 @@ static void report(const char *collective, const char *size, const struct way *w
     const struct way *best_way = NULL;
     double best = 0;
     for (const struct way *way = ways; way->name != NULL; way++) {
-        if (way->shares && !copier->shared_memory) continue;
+        if (way->needs == SHARED && !copier->shared_memory) continue;
         double us = measure(way, copier, strtoull(size, NULL, 10), world, turn);
         if (copier->failed || (best_way != NULL && us >= best)) continue;
         best = us;
