@@ -24,7 +24,7 @@ mkdir -p "$results"
 # wait for one another have more streams.
 export CUDA_DEVICE_MAX_CONNECTIONS=32
 
-# step NAME SECONDS COMMAND…: its output is kept; a failure shows the end of it, and the rest goes on. Nothing may hang a lent machine.
+# step NAME SECONDS COMMAND…: its output is kept; a failure shows the end of it, and the rest goes on. Nothing may hang the machine.
 step() {
   local name=$1 limit=$2 begin=$SECONDS code=0
   shift 2
