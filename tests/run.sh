@@ -2,8 +2,8 @@
 # run: installs what the tests need (apt), builds, and runs them all: the release build, then what is concurrent or parses again
 # under ThreadSanitizer and AddressSanitizer + UndefinedBehaviorSanitizer.
 #
-#   tests/run.sh            everything; about 15 minutes on two cores
-#   tests/run.sh quick      the release build only
+#   tests/run.sh            everything; about 40 minutes on two cores
+#   tests/run.sh quick      the release build only; about 12 minutes
 #   tests/run.sh long       the slow extras too (ctest label long)
 #   RINGZERO_PRESETS="release asan" tests/run.sh     these presets only
 set -euo pipefail
