@@ -21,10 +21,12 @@
 
 enum { KEY_RANKS = 0x100, KEY_TRANSPORT, KEY_DEVICE, KEY_JSON, KEY_LOG, KEY_SEED };
 
+#define TRANSPORTS_HELP "auto (shm within a host; between hosts verbs where both have RDMA, else tcp), shm, tcp,"
+
 static const struct argp_option common_options[] = {
     {"ranks", KEY_RANKS, "N", 0,
         "start N ranks on this host (under a launcher: must agree with what it says)", 0},
-    {"transport", KEY_TRANSPORT, "NAME", 0, "auto (shm within a host; between hosts verbs where both have RDMA, else tcp), shm, tcp, verbs, or cuda_ipc with --device cuda", 0},
+    {"transport", KEY_TRANSPORT, "NAME", 0, TRANSPORTS_HELP " verbs, or cuda_ipc with --device cuda", 0},
     {"device", KEY_DEVICE, "NAME", 0, "host, cuda, or cudasim (a GPU simulated on the CPU); cuda:1 for one by its ordinal, else "
         "RINGZERO_CUDA_DEVICE or each local rank its own", 0},
     {"json", KEY_JSON, "FILE", 0, "write results to FILE as well, one JSON object a line", 0},
@@ -238,7 +240,18 @@ static error_t parse_common(int key, char *text, struct argp_state *state)
     }
 }
 
-const struct argp options_common = {.options = common_options, .parser = parse_common};
+/* A program that works on host memory alone does not offer what take_device() refuses. argp frees what is not `text`. */
+static char *common_help_filter(int key, const char *text, void *input)
+{
+    const struct options *options = input;
+    if (options->takes_device) return (char *)(uintptr_t)text;
+    if (key == KEY_DEVICE) return strdup("host: this program works on host memory alone");
+    if (key == KEY_TRANSPORT) return strdup(TRANSPORTS_HELP " or verbs");
+    return (char *)(uintptr_t)text;
+}
+
+const struct argp options_common = {
+    .options = common_options, .parser = parse_common, .help_filter = common_help_filter};
 
 char *options_help_filter(int key, const char *text, void *input)
 {

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Every program's manual: its examples are not torn where a terminal ends, so that they can be pasted; and what
-# the README says to type has no option that the manual lacks.
+# Every program's manual: its examples are not torn where a terminal ends, so that they can be pasted; what the README
+# says to type has no option that the manual lacks; and CUDA is offered by those programs alone that do not refuse it.
 set -u
 . "$(dirname "$0")/harness/program.sh"
 readme=${RINGZERO_SOURCE:?set RINGZERO_SOURCE to the source tree}/README.md
@@ -14,6 +14,11 @@ for program in $programs; do
     [ -s "$work/narrow" ] || fail "$program --help has no example"
     ARGP_HELP_FMT=rmargin=300 "$ringzero" "$program" --help | sed -n '/^Examples\{0,1\}:$/,$p' >"$work/wide"
     cmp -s "$work/narrow" "$work/wide" || fail "$program --help tears its examples: $(cat "$work/narrow")"
+
+    "$ringzero" "$program" --device cuda >"$work/cuda" 2>&1
+    grep -q 'works on host memory alone' "$work/cuda" && refuses=yes || refuses=no
+    grep -qi cuda <(sed -n '/--device/,/--json/p; /--transport/,/--help/p' "$work/out") && offers=yes || offers=no
+    [ $refuses != $offers ] || fail "$program refuses CUDA: $refuses, its manual offers it: $offers"
 
     # One line of the README a command; a description follows behind at least two spaces, a table's cell behind `.
     grep -oE "ringzero $program .*" "$readme" | sed -E 's/  .*|`.*//' >"$work/typed"
