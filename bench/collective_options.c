@@ -156,8 +156,8 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case KEY_ALGORITHM: take_algorithm(text, bench); return 0;
     case KEY_ON_DEATH: bench->shrinks = options_shrinks(text, common); return 0;
     case KEY_MEMORY: bench->own_memory = options_word(text, "--memory", "plain", "own", common); return 0;
-    case KEY_PLOT: bench->plot = text; return 0;
-    case KEY_TRACE: bench->trace = text; return 0;
+    case KEY_PLOT: bench->plot = options_stem(text, "--plot", common); return 0;
+    case KEY_TRACE: bench->trace = options_stem(text, "--trace", common); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }

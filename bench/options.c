@@ -66,6 +66,19 @@ enum status options_close_json(FILE *json, enum status status, const struct opti
     return FAIL(STATUS_SYSTEM, "--json %s cannot be written: %s", options->json, strerror(errno));
 }
 
+const char *options_stem(const char *text, const char *option, const struct options *options)
+{
+    const char *slash = strrchr(text, '/');
+    size_t path = strlen(text), name = strlen(slash != NULL ? slash + 1 : text);
+    if (path + OPTIONS_ENDING_BYTES >= PATH_MAX || name + OPTIONS_ENDING_BYTES > NAME_MAX)
+        options_refuse(options,
+            "%s %.40s… is a path of %zu bytes whose last part has %zu, expected at most %d and %d: "
+            "files with an ending more stand beside it",
+            option, text, path, name, PATH_MAX - 1 - OPTIONS_ENDING_BYTES,
+            NAME_MAX - OPTIONS_ENDING_BYTES);
+    return text;
+}
+
 int64_t options_integer(
     const char *text, const char *option, int64_t min, int64_t max, const struct options *options)
 {

@@ -63,6 +63,11 @@ FILE *options_open_json(const struct options *options);
 /* Closes it; NULL is accepted. `status`, or, where that is OK, SYSTEM naming it when not all was written. */
 MUST_CHECK enum status options_close_json(FILE *json, enum status status, const struct options *options);
 
+/* The path of a file beside which others are written, each with an ending more, as x.svg of x:
+ * refuses one that leaves no room for that. */
+#define OPTIONS_ENDING_BYTES 4 /* .svg, .dat */
+const char *options_stem(const char *text, const char *option, const struct options *options);
+
 /* The value of an option: a whole number within [min, max]; or refuses it by the option's name. */
 int64_t options_integer(
     const char *text, const char *option, int64_t min, int64_t max, const struct options *options);

@@ -53,7 +53,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         return 0;
     case KEY_SIMULATE: show->simulate = text; return 0;
     case KEY_BYTES: show->bytes = options_range(text, "--bytes", true, 0, (int64_t)1 << 50, common); return 0;
-    case KEY_PLOT: show->plot = text; return 0;
+    case KEY_PLOT: show->plot = options_stem(text, "--plot", common); return 0;
     case ARGP_KEY_ARG: take_collective(text, show); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }

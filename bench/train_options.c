@@ -143,11 +143,11 @@ static error_t parse_files(int key, char *text, struct train_options *train)
         return 0;
     case KEY_RESUME: config->resume_dir = text; return 0;
     case KEY_ON_DEATH: train->shrinks = options_shrinks(text, &train->common); return 0;
-    case KEY_PLOT: train->plot = text; return 0;
+    case KEY_PLOT: train->plot = options_stem(text, "--plot", common); return 0;
     case KEY_REPORT: train->report = text; return 0;
     case KEY_MAIN_LOG: train->main_log = text; return 0;
     case KEY_PROFILE: config->profile = true; return 0;
-    case KEY_TRACE: train->trace = text; return 0;
+    case KEY_TRACE: train->trace = options_stem(text, "--trace", common); return 0;
     case KEY_TRACE_STEPS: take_trace_steps(text, train); return 0;
     case KEY_SAMPLE:
         config->sample_tokens = (int)options_integer(text, "--sample", 0, 1000000, common);

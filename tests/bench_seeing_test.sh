@@ -52,6 +52,18 @@ refused '-m is "0", expected' bench all_reduce -m 0
 refused '-m is 2 with --algo naive' bench all_reduce -m 2 --algo naive
 
 # ---- pictures ----
+# Files beside FILE have names that are longer: one that has no room for them is refused before anything runs.
+printf -v name '%0252d' 0
+folders=$(printf '%0250d/%.0s' {1..17} | head -c 4080)
+for file in "$work/$name" "$folders/$name"; do
+    for option in --plot --trace; do
+        refused 'files with an ending more stand beside it' bench all_reduce --ranks 2 $option "$file"
+        refused 'files with an ending more stand beside it' train --data README.md $option "$file"
+    done
+    refused 'files with an ending more stand beside it' show all_reduce --ranks 2..8 --simulate alpha=1us,beta=1GB/s --plot "$file"
+done
+run bench all_reduce --ranks 2 $quick -b 1K -e 1K --trace "$work/${name%?}"
+[ -s "$work/${name%?}.svg" ] || fail "--trace: no picture beside a name of 251 letters"
 run bench all_reduce --ranks 2 $quick -b 1K -e 64K -f 4 --plot "$work/busbw.svg"
 [ "$(awk 'NF == 4' "$work/busbw.dat" | wc -l)" -eq 4 ] || fail "--plot: the data are $(cat "$work/busbw.dat")"
 if command -v gnuplot >/dev/null; then
