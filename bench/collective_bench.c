@@ -26,6 +26,7 @@
 #include "bench/statistics.h"
 #include "bench/trace_files.h"
 #include "verbs/clock.h"
+#include "verbs/plural.h"
 
 #define DEFAULT_RANKS    2
 #define LIMIT_MOST_BYTES ((size_t)128 << 20)
@@ -191,7 +192,8 @@ static enum status sweep_roots(struct bench *bench, struct call call)
     bool has_root = collective_has_root(call.collective);
     if (!has_root) call.root = -1;
     if (has_root && call.root >= bench->job->nranks)
-        return FAIL(STATUS_INVALID, "-r is %d, but only %d ranks are left: choose a smaller one", call.root, bench->job->nranks);
+        return FAIL(STATUS_INVALID, "-r is %d, expected less than %d, the number of ranks that are left",
+            call.root, bench->job->nranks);
     if (!has_root || call.root != ALL_ROOTS) return sweep(bench, call);
     for (call.root = 0; call.root < bench->first_nranks; call.root++) TRY(sweep(bench, call));
     return STATUS_OK;
@@ -278,7 +280,7 @@ static enum status go_on(enum status status, struct bench *bench)
         status = job_sum(&done, job);
     } while (status != STATUS_OK); /* another was lost */
     bench->rows_done = done;
-    if (job->rank == 0) printf("# %d rank%s from here on\n", job->nranks, job->nranks == 1 ? "" : "s");
+    if (job->rank == 0) printf("# %d rank%s from here on\n", job->nranks, PLURAL(job->nranks));
     return STATUS_OK;
 }
 
@@ -298,7 +300,7 @@ static enum status sweep_surviving(struct bench *bench)
 static struct plot plot_of(const struct bench *bench, char title[256])
 {
     const struct job *job = bench->job;
-    snprintf(title, 256, "%s, %d ranks, %s%s", collective_title(bench->options), job->nranks,
+    snprintf(title, 256, "%s, %d rank%s, %s%s", collective_title(bench->options), job->nranks, PLURAL(job->nranks),
         ring_comm_transport(job->comm),
         bench->options->algorithm == ALGORITHM_NAIVE ? ": Reduce + Broadcast" : "");
     return (struct plot){
@@ -351,10 +353,12 @@ static enum status trace_last(struct bench *bench)
     TRY_GOTO(trace_gather(&all, trace, job->bootstrap));
     if (job->rank == 0) {
         size_t events = all.begins[job->nranks];
-        snprintf(title, sizeof title, "%s of %zu %s on %d ranks over %s", collective_title(options),
-            bench->last.count, dtype_name(bench->last.dtype), job->nranks, ring_comm_transport(job->comm));
+        snprintf(title, sizeof title, "%s of %zu %s on %d rank%s over %s", collective_title(options),
+            bench->last.count, dtype_name(bench->last.dtype), job->nranks,
+            PLURAL(job->nranks), ring_comm_transport(job->comm));
         TRY_GOTO(trace_files_write(options->trace, title, &all));
-        printf("# Trace of the last row   : %zu events in %s and %s.svg\n", events, options->trace, options->trace);
+        printf("# Trace of the last row   : %zu event%s in %s and %s.svg\n", events, PLURAL(events),
+            options->trace, options->trace);
     }
 fail:
     trace_close(trace);
@@ -383,8 +387,8 @@ static enum status judge(struct bench *bench)
     TRY(report_bytes(&equal, "sent", measured.sent, bench->predicted.sent, bench->job));
     TRY(report_bytes(&border_equal, "to other hosts", measured.border, bench->predicted.border, bench->job));
     if (bench->wrong > 0)
-        return FAIL(STATUS_DATA, "%s gave %" PRIu64 " wrong elements, expected 0: see column #wrong",
-            collective_title(options), bench->wrong);
+        return FAIL(STATUS_DATA, "%s gave %" PRIu64 " wrong element%s, expected 0: see column #wrong",
+            collective_title(options), bench->wrong, PLURAL(bench->wrong));
     if (!equal || !border_equal)
         return FAIL(STATUS_DATA,
             "%s sent %" PRIu64 " bytes from here, %" PRIu64 " to other hosts, predicted %" PRIu64 " and %" PRIu64

@@ -4,6 +4,8 @@
 #include <limits.h>
 #include <string.h>
 
+#include "verbs/plural.h"
+
 #define DEFAULT_BYTES ((size_t)32 << 20)
 #define DEFAULT_STEP  ((size_t)1 << 20)
 #define MOST_GROUPED  1024
@@ -284,13 +286,13 @@ void bench_options_check(struct bench_options *bench, int nranks)
     if (*min > *max && !bench->max_given) *max = *min;
     if (*min > *max && !bench->min_given) *min = *max;
     if (*min > *max)
-        options_refuse(common, "-b is %zu bytes, expected at most -e, which is %zu", *min, *max);
+        options_refuse(common, "-b is %zu byte%s, expected at most -e, which is %zu", *min, PLURAL(*min), *max);
     if (bench->root >= nranks)
         options_refuse(common, "-r is %d, expected a rank below %d", bench->root, nranks);
     for (int d = 0; d < DTYPE_COUNT; d++) {
         size_t unit = unit_bytes(bench->collective, (enum dtype)d, nranks);
         if (!bench->dtypes[d] || *min == 0 || *max >= unit) continue;
-        options_refuse(common, "-e is %zu bytes, expected at least %zu: one %s%s", *max, unit,
+        options_refuse(common, "-e is %zu byte%s, expected at least %zu: one %s%s", *max, PLURAL(*max), unit,
             nccl_type_name((enum dtype)d),
             collective_has_parts(bench->collective) ? " for every rank" : "");
     }

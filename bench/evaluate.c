@@ -16,6 +16,7 @@
 #include "model/model.h"
 #include "model/tokens.h"
 #include "verbs/clock.h"
+#include "verbs/plural.h"
 
 struct evaluate {
     struct options common;
@@ -196,9 +197,9 @@ static enum status validate(struct evaluate *evaluate)
     if (status == STATUS_OK) status = run_windows(tokens, evaluate);
     tokens_close(tokens);
     TRY(status);
-    printf("validation loss %.4f nats per token, perplexity %.4g, of %llu tokens of %s%s\n",
+    printf("validation loss %.4f nats per token, perplexity %.4g, of %llu token%s of %s%s\n",
         evaluate->loss, exp(evaluate->loss), (unsigned long long)evaluate->tokens,
-        evaluate->data != NULL ? "the last tenth of " : "", given);
+        PLURAL(evaluate->tokens), evaluate->data != NULL ? "the last tenth of " : "", given);
     return STATUS_OK;
 }
 
@@ -249,9 +250,9 @@ static enum status choose(struct evaluate *evaluate)
     enum status status = run_blocks(choices, evaluate);
     choices_close(choices);
     TRY(status);
-    printf("hellaswag %.4f by mean loss, %.4f by sum, of %llu questions\n",
+    printf("hellaswag %.4f by mean loss, %.4f by sum, of %llu question%s\n",
         share(evaluate->score.by_mean, evaluate), share(evaluate->score.by_sum, evaluate),
-        (unsigned long long)evaluate->questions);
+        (unsigned long long)evaluate->questions, PLURAL(evaluate->questions));
     return STATUS_OK;
 }
 

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "verbs/dtype.h"
+#include "verbs/plural.h"
 
 struct table {
     const struct plan_column *columns;
@@ -342,7 +343,7 @@ static void print_run(const struct plan_column *column, const struct plan_option
                "bubble (P-1)/(A+P-1) = %.1f %%\n",
             train->pipeline, column->config.pipeline_stage, 100.0 * column->forecast.bubble);
     printf("# run    N = %d %srank%s, sharded over %d; weights %s, gradients %s; activations %s\n",
-        data, data < nranks ? "data " : "", data == 1 ? "" : "s",
+        data, data < nranks ? "data " : "", PLURAL(data),
         train->shard_group > 0 ? train->shard_group : data, dtype_name(train->dtype),
         dtype_name(train->gradient_dtype), activation_words(train->activations));
     printf("# step   A = %d micro-batch%s of %d x %d tokens a rank\n", train->accumulate,

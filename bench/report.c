@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "bench/json_line.h"
+#include "verbs/plural.h"
 
 /* What a rank says of itself. */
 struct introduction {
@@ -29,7 +30,7 @@ static void print_ring(const struct job *job)
     for (int p = 0; p <= job->nranks; p++) printf("%s %d", p > 0 ? " ►" : "", order[p % job->nranks]);
     int host_ranks = ring_comm_host_ranks(job->comm);
     if (host_ranks > 1) printf("; in two levels, %d hosts of %d ranks", job->nranks / host_ranks, host_ranks);
-    printf("; %d channel%s, %d slots of ", config->channels, config->channels == 1 ? "" : "s",
+    printf("; %d channel%s, %d slots of ", config->channels, PLURAL(config->channels),
         (int)config->slot_count);
     print_bytes(config->slot_bytes);
     printf(" an edge, deadline %d ms\n", config->timeout_ms);

@@ -16,6 +16,7 @@
 #include "model/text_ids.h"
 #include "model/utf8.h"
 #include "verbs/clock.h"
+#include "verbs/plural.h"
 
 struct sample {
     const struct sample_options *options;
@@ -214,14 +215,14 @@ static void tell_times(const struct sample *sample)
            drawing_s = (double)sample->drawing_ns * 1e-9;
     model_file_describe(model, &sample->options->file, sample->model);
     fprintf(stderr, "# model  %s\n", model);
-    fprintf(stderr, "# prompt %zu tokens read in %.3f s, %.0f tokens/s\n", sample->token_count,
-        prompt_s, (double)sample->token_count / prompt_s);
-    fprintf(stderr, "# text   %llu tokens in %.3f s, %.1f tokens/s\n",
-        (unsigned long long)sample->drawn, drawing_s, (double)sample->drawn / drawing_s);
+    fprintf(stderr, "# prompt %zu token%s read in %.3f s, %.0f tokens/s\n", sample->token_count,
+        PLURAL(sample->token_count), prompt_s, (double)sample->token_count / prompt_s);
+    fprintf(stderr, "# text   %llu token%s in %.3f s, %.1f tokens/s\n",
+        (unsigned long long)sample->drawn, PLURAL(sample->drawn), drawing_s, (double)sample->drawn / drawing_s);
     if (sample->restarts > 0)
         fprintf(stderr,
-            "# the context of %d tokens was full %d times: the text went on from its last %d\n",
-            most, sample->restarts, (most + 1) / 2);
+            "# the context of %d tokens was full %d time%s: the text went on from its last %d\n",
+            most, sample->restarts, PLURAL(sample->restarts), (most + 1) / 2);
 }
 
 static enum status run(struct sample *sample)

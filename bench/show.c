@@ -12,6 +12,7 @@
 #include "bench/show_plan.h"
 #include "bench/show_table.h"
 #include "bench/simulate.h"
+#include "verbs/plural.h"
 
 /* ---- costs ---- */
 
@@ -25,8 +26,9 @@ static void print_wide_cost(const struct show_options *show, const struct plan *
         partial += step.to >= 0 && is_partial;
         complete += step.to >= 0 && !is_partial;
     }
-    printf("in float32     partial sums are twice as wide as %s: %d chunks of 4 bytes an element, %d of 2: %g times the bytes\n",
-        dtype_name(show->dtype), partial, complete, (2.0 * partial + complete) / (partial + complete));
+    printf("in float32     partial sums are twice as wide as %s: %d chunk%s of 4 bytes an element, %d of 2: "
+           "%g times the bytes\n",
+        dtype_name(show->dtype), partial, PLURAL(partial), complete, (2.0 * partial + complete) / (partial + complete));
 }
 
 /* The laws behind the table. n: ranks. */
@@ -86,7 +88,7 @@ static void print_costs(const struct show_options *show, const struct plan *plan
     printf("\nsteps          %d%s%s\n", show_most_steps(show), law != NULL ? " = " : "", law != NULL ? law : "");
     printf("sent per rank  ");
     if (least != most) printf("%d or ", least);
-    printf("%d chunk%s", most, most == 1 ? "" : "s");
+    printf("%d chunk%s", most, PLURAL(most));
     printf(n > 1 ? " = %s\n" : "\n", laws[show->collective].sent);
     if (plan->host_ranks > 1 && !collective_is_rooted(show->collective)) print_border_cost(show, plan);
     struct plan sender = show_plan(show, (show->root + 1) % n); /* of reduce all but the root send */
@@ -144,7 +146,7 @@ static enum status write_json(FILE *file, const struct show_options *show, const
 static void draw(const struct show_options *show, const struct plan *plan)
 {
     int n = plan->nranks;
-    printf("%s, %d rank%s", collective_name(show->collective), n, n == 1 ? "" : "s");
+    printf("%s, %d rank%s", collective_name(show->collective), n, PLURAL(n));
     if (show->hosts > 0) {
         printf(", %d hosts of %d, in two levels", show->hosts, show_host_ranks(show));
     } else if (n > 1 && n <= 8 && collective_is_on_ring(show->collective)) {

@@ -21,6 +21,7 @@
 
 #include "bench/json_line.h"
 #include "bench/plot.h"
+#include "verbs/plural.h"
 
 /* ---- LINKS ---- */
 
@@ -233,7 +234,8 @@ static void print_head(const struct simulate_request *request)
     printf("# %s in virtual time: α %g us, β %g GB/s", collective_name(request->collective),
         links->link.latency_ns / 1e3, links->link.bytes_per_ns);
     if (links->nodes > 0)
-        printf(" between %d nodes; %g us, %g GB/s within one", links->nodes, links->node_link.latency_ns / 1e3,
+        printf(" between %d node%s; %g us, %g GB/s within one", links->nodes, PLURAL(links->nodes),
+            links->node_link.latency_ns / 1e3,
             links->node_link.bytes_per_ns);
     printf("\n#%9s  %13s  %13s  %8s  %8s  %13s  %13s%s%s\n", "ranks", "size", "time", "algbw", "busbw", "formula",
         "of it α", levels ? "     two levels" : "", naive ? "  Reduce + Broadcast:" : "");
@@ -314,9 +316,11 @@ static struct plot plot_of(const struct simulate_request *request, bool over_ran
     int used = snprintf(title, 256, "%s, simulated: α %g us, β %g GB/s", collective_name(request->collective),
         links->link.latency_ns / 1e3, links->link.bytes_per_ns);
     if (over_ranks && request->bytes.first >= 0)
-        snprintf(title + used, 256 - (size_t)used, ", %lld bytes", (long long)request->bytes.first);
+        snprintf(title + used, 256 - (size_t)used, ", %lld byte%s", (long long)request->bytes.first,
+            PLURAL(request->bytes.first));
     else if (!over_ranks)
-        snprintf(title + used, 256 - (size_t)used, ", %lld ranks", (long long)request->ranks.first);
+        snprintf(title + used, 256 - (size_t)used, ", %lld rank%s", (long long)request->ranks.first,
+            PLURAL(request->ranks.first));
     struct plot plot = {
         .file = request->plot,
         .title = title,

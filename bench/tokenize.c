@@ -23,6 +23,7 @@
 #include "model/tokenizer.h"
 #include "model/tokens_write.h"
 #include "verbs/clock.h"
+#include "verbs/plural.h"
 
 #define PIECE_BYTES   ((size_t)1 << 20)
 #define MOST_THREADS  256
@@ -295,11 +296,12 @@ static enum status encode(FILE *json, struct tokenize *tokenize)
     double seconds = (double)(clock_ns() - tokenize->began_ns) * 1e-9;
     double bytes = (double)tokenize->total_bytes;
     uint64_t tokens = tokens_writer_count(tokenize->writer);
-    printf("%.1f MB of text are %llu tokens (%.2f bytes each) in %d shard%s %s_*.bin: %.2f s, %.1f MB/s on %d thread%s\n",
-        bytes * 1e-6, (unsigned long long)tokens, tokens > 0 ? bytes / (double)tokens : 0.0,
-        tokens_writer_shards(tokenize->writer), tokens_writer_shards(tokenize->writer) == 1 ? "" : "s",
+    printf("%.1f MB of text are %llu token%s (%.2f bytes each) in %d shard%s %s_*.bin: %.2f s, "
+           "%.1f MB/s on %d thread%s\n",
+        bytes * 1e-6, (unsigned long long)tokens, PLURAL(tokens), tokens > 0 ? bytes / (double)tokens : 0.0,
+        tokens_writer_shards(tokenize->writer), PLURAL(tokens_writer_shards(tokenize->writer)),
         tokenize->prefix, seconds, bytes * 1e-6 / seconds, tokenize->threads,
-        tokenize->threads == 1 ? "" : "s");
+        PLURAL(tokenize->threads));
     return json == NULL ? STATUS_OK : json_line_write(json, describe(tokenize, seconds));
 }
 

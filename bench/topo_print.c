@@ -6,6 +6,7 @@
 
 #include "bench/json_line.h"
 #include "bench/topo.h"
+#include "verbs/plural.h"
 #include "verbs/rail.h"
 
 #define MOST_HOPS 32 /* of a ring that are printed; of longer ones those between hosts alone */
@@ -87,7 +88,7 @@ static void print_caches(const struct machine *machine, int package, int numa)
         if (pus == 0) continue;
         if (c >= 0) printf("      L3 %s: ", bytes_text(size, sizeof size, machine->cache_bytes[c]));
         else printf("      ");
-        printf("%d core%s, PU%s %s\n", cores, cores == 1 ? "" : "s", pus == 1 ? "" : "s",
+        printf("%d core%s, PU%s %s\n", cores, PLURAL(cores), PLURAL(pus),
             pus_text(list, sizeof list, machine, &set));
     }
 }
@@ -133,9 +134,9 @@ static void print_tree(const struct topo_host *host)
     char text[32];
     for (int m = 0; m < machine->numa_count; m++) memory += machine->numas[m].bytes;
     printf("host %s: %d package%s, %d NUMA node%s, %d core%s, %d PU%s", host->name,
-        machine->package_count, machine->package_count == 1 ? "" : "s", machine->numa_count,
-        machine->numa_count == 1 ? "" : "s", machine->core_count,
-        machine->core_count == 1 ? "" : "s", machine->pu_count, machine->pu_count == 1 ? "" : "s");
+        machine->package_count, PLURAL(machine->package_count), machine->numa_count,
+        PLURAL(machine->numa_count), machine->core_count,
+        PLURAL(machine->core_count), machine->pu_count, PLURAL(machine->pu_count));
     if (memory > 0) printf(", %s", bytes_text(text, sizeof text, memory));
     if (machine->l2_bytes > 0) printf(", L2 %s", bytes_text(text, sizeof text, machine->l2_bytes));
     if (machine->l1_bytes > 0) printf(", L1 %s", bytes_text(text, sizeof text, machine->l1_bytes));

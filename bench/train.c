@@ -18,6 +18,7 @@
 #include "bench/train_print.h"
 #include "model/blas.h"
 #include "shard/checkpoint_files.h"
+#include "verbs/plural.h"
 
 static void set_threads(const struct train_options *options, const struct job *job)
 {
@@ -79,7 +80,7 @@ static enum status go_on(struct train_config *config, enum status status,
         job->nranks % (config->tensor * config->pipeline * config->shard_group) != 0;
     if (regroups) config->shard_group = 0;
     if (job->rank != 0) return STATUS_OK;
-    printf("# %d rank%s from here on%s, ", job->nranks, job->nranks == 1 ? "" : "s",
+    printf("# %d rank%s from here on%s, ", job->nranks, PLURAL(job->nranks),
         regroups ? ", all in one shard group" : "");
     if (step > 0) printf("from the checkpoint of step %" PRIu64 "\n", step);
     else if (config->resume_dir != NULL) printf("from the checkpoint that the run resumed\n");

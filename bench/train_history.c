@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "bench/plot.h"
+#include "verbs/plural.h"
 
 /* ---- opening ---- */
 
@@ -167,7 +168,7 @@ static enum status write_picture(const struct train_history *history)
 {
     char title[256];
     snprintf(title, sizeof title, "%s, %d rank%s, stage %d", history->options->run.model, history->start.nranks,
-        history->start.nranks == 1 ? "" : "s", history->options->config.stage);
+        PLURAL(history->start.nranks), history->options->config.stage);
     const struct plot plot = {
         .file = history->options->plot,
         .title = title,

@@ -2,6 +2,8 @@
  */
 #include <inttypes.h>
 
+#include "verbs/plural.h"
+
 #include "bench/train_print.h"
 
 /* ---- one step, as JSON ---- */
@@ -67,8 +69,8 @@ static void print_json(FILE *json, const struct ledger *ledger)
 static void print_volume(const struct ledger *ledger)
 {
     const struct ledger_volume *volume = &ledger->volume;
-    printf("#   %" PRIu64 " steps, Ψ = %" PRIu64 ", N = %d, by formula:\n", ledger->steps,
-        ledger->elements, ledger->data_count);
+    printf("#   %" PRIu64 " step%s, Ψ = %" PRIu64 ", N = %d, by formula:\n", ledger->steps,
+        PLURAL(ledger->steps), ledger->elements, ledger->data_count);
     printf(
         "#   the paper's %.0fΨ(N-1)/N  %15s  %15.0f\n", volume->paper_psi, "", volume->paper_bytes);
     if (volume->done_psi != volume->paper_psi)
@@ -91,10 +93,10 @@ static void print_verdict(const struct ledger *ledger)
             ledger->nranks == 1 ? "the one rank" : "all ranks");
         return;
     }
-    printf("# measured and predicted: DIFFERS on %d of %d ranks; rank %d, %s: %" PRIu64
+    printf("# measured and predicted: DIFFERS on %d of %d rank%s; rank %d, %s: %" PRIu64
            " measured, %" PRIu64 " predicted\n",
-        ledger->differing_ranks, ledger->nranks, ledger->first_rank, first->name, first->measured,
-        first->predicted);
+        ledger->differing_ranks, ledger->nranks, PLURAL(ledger->nranks), ledger->first_rank,
+        first->name, first->measured, first->predicted);
 }
 
 void train_print_ledger(const struct ledger *ledger, FILE *json)

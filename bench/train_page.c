@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bench/train_history.h"
+#include "verbs/plural.h"
 
 /* ---- text ---- */
 
@@ -69,21 +70,24 @@ static void put_facts(FILE *page, const struct train_history *history)
     const struct history_point *first = &history->point[0], *last = &history->point[history->points - 1];
     char text[512];
     fputs("<table>\n", page);
-    snprintf(text, sizeof text, "%s: %.2f million parameters, %d layers, %d heads, %d channels, vocabulary %d",
-        options->run.model, (double)history->elements * 1e-6, history->model.layers, history->model.heads,
+    snprintf(text, sizeof text, "%s: %.2f million parameters, %d layer%s, %d head%s, %d channels, vocabulary %d",
+        options->run.model, (double)history->elements * 1e-6, history->model.layers,
+        PLURAL(history->model.layers), history->model.heads, PLURAL(history->model.heads),
         history->model.channels, history->model.vocab);
     put_row(page, "model", text);
     snprintf(text, sizeof text, "%s: %" PRIu64 " tokens to train on, %" PRIu64 " held out", config->data,
         start->train_tokens, start->validation_tokens);
     put_row(page, "data", text);
-    snprintf(text, sizeof text, "%d by %s on %s, %d sharing every tensor, %d stages of a pipeline, ZeRO stage %d, shard groups of %d",
-        start->nranks, start->transport, options->common.device, start->grid.tensor_count, start->grid.pipeline_count,
+    snprintf(text, sizeof text, "%d by %s on %s, %d sharing every tensor, %d stage%s of a pipeline, "
+        "ZeRO stage %d, shard groups of %d",
+        start->nranks, start->transport, options->common.device, start->grid.tensor_count,
+        start->grid.pipeline_count, PLURAL(start->grid.pipeline_count),
         config->stage, start->shard_group);
     put_row(page, "ranks", text);
     snprintf(text, sizeof text, "weights %s, gradients %s", dtype_name(config->dtype), dtype_name(config->gradient_dtype));
     put_row(page, "dtype", text);
-    snprintf(text, sizeof text, "%" PRIu64 " to %" PRIu64 " of %" PRIu64 ", %" PRIu64 " tokens each", first->first,
-        last->last, config->steps, start->tokens_per_step);
+    snprintf(text, sizeof text, "%" PRIu64 " to %" PRIu64 " of %" PRIu64 ", %" PRIu64 " token%s each", first->first,
+        last->last, config->steps, start->tokens_per_step, PLURAL(start->tokens_per_step));
     put_row(page, "steps", text);
     snprintf(text, sizeof text, "%.4f nats per token, from %.4f", last->loss, first->loss);
     put_row(page, "loss", text);
@@ -223,7 +227,9 @@ static void put_curves(FILE *page, const struct train_history *history)
         fprintf(page, "<p class=\"dim\">A point is the mean of %" PRIu64 " steps.</p>\n", history->per_point);
     uint64_t skipped = 0;
     for (int i = 0; i < history->points; i++) skipped += history->point[i].skipped;
-    if (skipped > 0) fprintf(page, "<p>%" PRIu64 " steps were skipped: the gradient overflowed.</p>\n", skipped);
+    if (skipped > 0)
+        fprintf(page, "<p>%" PRIu64 " step%s skipped: the gradient overflowed.</p>\n", skipped,
+            skipped == 1 ? " was" : "s were");
 }
 
 /* ---- the ledger ---- */
@@ -266,17 +272,19 @@ static void put_ledger(FILE *page, const struct train_history *history)
     put_entries(page, ledger, "_held", "held, at most");
     put_entries(page, ledger, "_sent", "sent, in all");
     fputs("</table>\n", page);
-    if (ledger->differing_ranks == 0) fprintf(page, "<p>Measured equals predicted on all %d ranks.</p>\n", ledger->nranks);
+    if (ledger->differing_ranks == 0)
+        fprintf(page, "<p>Measured equals predicted on %s%d rank%s.</p>\n",
+            ledger->nranks > 1 ? "all " : "", ledger->nranks, PLURAL(ledger->nranks));
     else
-        fprintf(page, "<p class=\"bad\">Measured differs from predicted on %d of %d ranks: rank %d, %s.</p>\n",
-            ledger->differing_ranks, ledger->nranks, ledger->first_rank, ledger->first.name);
+        fprintf(page, "<p class=\"bad\">Measured differs from predicted on %d of %d rank%s: rank %d, %s.</p>\n",
+            ledger->differing_ranks, ledger->nranks, PLURAL(ledger->nranks), ledger->first_rank, ledger->first.name);
 }
 
 void history_write_page(FILE *page, const struct train_history *history)
 {
     char title[128];
     snprintf(title, sizeof title, "ringzero train: %s on %d rank%s", history->options->run.model, history->start.nranks,
-        history->start.nranks == 1 ? "" : "s");
+        PLURAL(history->start.nranks));
     put_head(page, title);
     fputs("<h1>", page);
     put_text(page, title);

@@ -7,6 +7,7 @@
 
 #include "model/model.h"
 #include "verbs/clock.h"
+#include "verbs/plural.h"
 
 #define PRINT_EVERY_NS ((int64_t)500 * 1000000)
 
@@ -82,11 +83,11 @@ static void print_start(void *context, const struct train_start *start)
     printf("# data   %" PRIu64 " tokens to train on, %" PRIu64 " held out, %s\n",
         start->train_tokens, start->validation_tokens,
         start->text ? "bytes of text" : "token shards");
-    printf("# ranks  %d by %s, %" PRIu64 " tokens a step\n", start->nranks, start->transport,
-        start->tokens_per_step);
+    printf("# ranks  %d by %s, %" PRIu64 " token%s a step\n", start->nranks,
+        start->transport, start->tokens_per_step, PLURAL(start->tokens_per_step));
     if (start->grid.tensor_count > 1)
-        printf("# tensor %d ranks share every tensor, %d times: each has %.2f M parameters\n",
-            start->grid.tensor_count, start->grid.data_count,
+        printf("# tensor %d ranks share every tensor, %d time%s: each has %.2f M parameters\n",
+            start->grid.tensor_count, start->grid.data_count, PLURAL(start->grid.data_count),
             (double)start->params->elements * 1e-6);
     if (start->grid.tensor_count > 1 && printer->options->config.sequence_parallel)
         printf(
@@ -96,15 +97,16 @@ static void print_start(void *context, const struct train_start *start)
         const struct pipeline_place place = {
             0, start->grid.pipeline_count, printer->options->config.accumulate};
         printf(
-            "# pipe   %d stages share the blocks, %d micro-batches a step: each has nothing to do "
+            "# pipe   %d stages share the blocks, %d micro-batch%s a step: each has nothing to do "
             "for %.1f %% of it, if all take as long\n",
-            place.stage_count, place.micro_count, 100.0 * pipeline_bubble(&place));
+            place.stage_count, place.micro_count, place.micro_count == 1 ? "" : "es",
+            100.0 * pipeline_bubble(&place));
     }
     printf("# stage  %d:", printer->options->config.stage);
     print_keeps(start);
     if (start->shard_group < start->grid.data_count)
-        printf("; %d groups of %d ranks", start->grid.data_count / start->shard_group,
-            start->shard_group);
+        printf("; %d groups of %d rank%s", start->grid.data_count / start->shard_group,
+            start->shard_group, PLURAL(start->shard_group));
     putchar('\n');
     print_dtypes(printer);
     print_held(start);
@@ -182,8 +184,8 @@ static void print_summary(struct train_printer *printer, const struct train_repo
     qsort(printer->step_ms, count, sizeof *printer->step_ms, compare_times);
     double median_ms = printer->step_ms[count / 2];
     double rate = tokens / (median_ms * 1e-3);
-    printf("# median of %zu steps: %.2f ms, %.0f tokens/s, %.4g TFLOP/s of the model's\n", count,
-        median_ms, rate, rate * printer->flops_per_token * 1e-12);
+    printf("# median of %zu step%s: %.2f ms, %.0f tokens/s, %.4g TFLOP/s of the model's\n", count,
+        PLURAL(count), median_ms, rate, rate * printer->flops_per_token * 1e-12);
 }
 
 static void print_step(void *context, const struct train_report *report)
@@ -204,9 +206,10 @@ static void print_step(void *context, const struct train_report *report)
             report->validation_loss);
     if (report->chosen)
         printf("# hellaswag after step %" PRIu64 ": %.4f by mean loss, %.4f by sum, of %" PRIu64
-               " questions\n",
+               " question%s\n",
             report->step, (double)report->score.by_mean / (double)report->choice_count,
-            (double)report->score.by_sum / (double)report->choice_count, report->choice_count);
+            (double)report->score.by_sum / (double)report->choice_count, report->choice_count,
+            PLURAL(report->choice_count));
     if (last) print_summary(printer, report);
 }
 
@@ -229,7 +232,8 @@ static void print_sample(
 {
     struct train_printer *printer = context;
     if (printer->job->rank != 0) return;
-    printf("# sample: %d tokens after a prompt of %d\n", count - prompt_count, prompt_count);
+    printf("# sample: %d token%s after a prompt of %d\n", count - prompt_count,
+        PLURAL(count - prompt_count), prompt_count);
     for (int i = 0; i < count; i++) {
         if (text) print_byte(tokens[i]);
         else printf("%s%" PRId32, i == 0 ? "" : " ", tokens[i]);
@@ -271,8 +275,9 @@ static void print_trace(void *context, const struct train_trace *trace)
     struct train_printer *printer = context;
     const struct train_config *config = &printer->options->config;
     snprintf(printer->trace_title, sizeof printer->trace_title,
-        "%s, stage %d, %d ranks by %s: from step %" PRIu64 " on", printer->options->run.model,
-        config->stage, printer->job->nranks, ring_comm_transport(printer->job->comm),
+        "%s, stage %d, %d rank%s by %s: from step %" PRIu64 " on", printer->options->run.model,
+        config->stage, printer->job->nranks, PLURAL(printer->job->nranks),
+        ring_comm_transport(printer->job->comm),
         printer->first_step + config->trace_first);
     printer->tracer.file = printer->options->trace;
     printer->tracer.title = printer->trace_title;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "ring/threshold.h"
+#include "verbs/plural.h"
 
 /* ---- splitting ---- */
 
@@ -125,7 +126,8 @@ enum status ring_comm_shrink(struct ring_comm **comm, struct bootstrap **bootstr
         return FAIL(STATUS_INVALID, "a part of %d of the job's %d ranks cannot be shrunk: shrink the communicator of all, and split "
             "it again", old->nranks, bootstrap_nranks(old->bootstrap));
     if (!bootstrap_failed(old->bootstrap))
-        return FAIL(STATUS_INVALID, "the communicator of %d ranks has not failed: expected a death or an abort before", old->nranks);
+        return FAIL(STATUS_INVALID, "the communicator of %d rank%s has not failed: expected a death or an abort before",
+            old->nranks, PLURAL(old->nranks));
     struct ring_config config = old->config;
     if (old->exchange_measured) config.exchange_bytes = THRESHOLD_MEASURE; /* of fewer ranks, anew */
     if (old->star_is_auto) config.star_bytes = COMM_STAR_AUTO;

@@ -12,6 +12,8 @@
 
 #include <stdio.h>
 
+#include "verbs/plural.h"
+
 #define MOST_SHORTENED 64 /* ranks of a host up to which step 2 is worth its m² work a turn */
 
 /* ---- distances ---- */
@@ -276,8 +278,8 @@ const char *topology_shape_text(char text[64], struct topology_shape shape)
 {
     char most[24] = "";
     if (shape.most > shape.least) snprintf(most, sizeof most, " to %d", shape.most);
-    snprintf(text, 64, "%d host%s of %d%s rank%s", shape.hosts, shape.hosts == 1 ? "" : "s",
-        shape.least, most, shape.most == 1 ? "" : "s");
+    snprintf(text, 64, "%d host%s of %d%s rank%s", shape.hosts, PLURAL(shape.hosts),
+        shape.least, most, PLURAL(shape.most));
     return text;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "shard/trainer.h"
+#include "verbs/plural.h"
 
 struct train_config train_config_default(void)
 {
@@ -120,17 +121,18 @@ static enum status check_rows(const struct train_config *config)
     int64_t rows = config->batch * seq;
     if (!config->sequence_parallel || rows % m == 0) return STATUS_OK;
     return FAIL(STATUS_INVALID,
-        "sequence parallel: tensor is %lld, rows are %lld, a batch of %d sequences of %lld tokens: "
+        "sequence parallel: tensor is %lld, rows are %lld, a batch of %d sequence%s of %lld tokens: "
         "expected a divisor of them, so that each rank has as many",
-        (long long)m, (long long)rows, config->batch, (long long)seq);
+        (long long)m, (long long)rows, config->batch, PLURAL(config->batch),
+        (long long)seq);
 }
 
 static enum status check_pipeline(const struct train_config *config)
 {
     if (config->pipeline < 1 || config->pipeline > config->model.layers)
         return FAIL(STATUS_INVALID,
-            "pipeline is %d, expected 1 to %d stages: each has at least one of the blocks",
-            config->pipeline, config->model.layers);
+            "pipeline is %d, expected 1 to %d stage%s: each has at least one of the blocks",
+            config->pipeline, config->model.layers, PLURAL(config->model.layers));
     return STATUS_OK;
 }
 
@@ -153,8 +155,8 @@ static enum status check_run(const struct train_config *config)
             (unsigned long long)config->stop_at, (unsigned long long)config->steps);
     if (config->checkpoint_every > 0 && config->checkpoint_dir == NULL)
         return FAIL(STATUS_INVALID,
-            "checkpoints are asked for every %llu steps but have no directory: give one",
-            (unsigned long long)config->checkpoint_every);
+            "checkpoints are asked for every %llu step%s but have no directory: give one",
+            (unsigned long long)config->checkpoint_every, PLURAL(config->checkpoint_every));
     return STATUS_OK;
 }
 
@@ -199,13 +201,13 @@ enum status train_config_grid(struct grid *grid, struct train_config *config, in
     int64_t parts = (int64_t)config->tensor * config->pipeline;
     if (parts > nranks || nranks % parts != 0)
         return FAIL(STATUS_INVALID,
-            "tensor is %d, pipeline %d, expected their product to divide the %d ranks",
-            config->tensor, config->pipeline, nranks);
+            "tensor is %d, pipeline %d, expected their product to divide the %d rank%s",
+            config->tensor, config->pipeline, nranks, PLURAL(nranks));
     int data = nranks / (int)parts;
     if (config->shard_group == 0) config->shard_group = data;
     if (config->shard_group > data || data % config->shard_group != 0)
-        return FAIL(STATUS_INVALID, "shard group is %d, expected a divisor of the %d %sranks",
-            config->shard_group, data, data == nranks ? "" : "data ");
+        return FAIL(STATUS_INVALID, "shard group is %d, expected a divisor of the %d %srank%s",
+            config->shard_group, data, data == nranks ? "" : "data ", PLURAL(data));
     *grid = grid_at(rank, nranks, config->tensor, config->pipeline, config->shard_group);
     return STATUS_OK;
 }

@@ -46,7 +46,7 @@ mkdir "$work/folder"
 cp "$RINGZERO_SOURCE/tests/golden/gpt2_hf_golden.safetensors" "$work/folder/model.safetensors" # V 53, T 12
 { word 55434 308 1 0 1 0 26 0; head -c 1008 /dev/zero; example 0 1 2 2 7 52 2 1 2 1 3; } >"$work/small.bin"
 run evaluate --checkpoint "$work/folder" --heads 3 --hellaswag "$work/small.bin"
-grep -q 'L2 NH3 C24 V53' "$work/out" && grep -q 'of 1 questions' "$work/out" || fail "$(cat "$work/out")"
+grep -q 'L2 NH3 C24 V53' "$work/out" && grep -q 'of 1 question$' "$work/out" || fail "$(cat "$work/out")"
 
 refused "--checkpoint is missing" evaluate --data "$work/text"
 refused "nothing to evaluate on is given" evaluate --checkpoint "$work/run"

@@ -65,7 +65,7 @@ holds 'sent bytes     --count 10, bfloat16: 60 by every rank' show reduce_scatte
 holds 'sent bytes     --count 10, bfloat16: 120 by every rank' show reduce_scatter --ranks 4 --count 10 --dtype bf16 --reduce-dtype float32
 holds '3 chunks of 4 bytes an element, 3 of 2: 1.5 times the bytes' show all_reduce --ranks 4 --dtype half --reduce-dtype float32
 holds 'sent bytes     --count 1000, float16: 4500 by every rank' show all_reduce --ranks 4 --count 1000 --dtype half --reduce-dtype float32
-holds "1 chunks of 4 bytes an element, 0 of 2: 2 times the bytes" show reduce --ranks 4 --root 2 --dtype half --reduce-dtype float32
+holds "1 chunk of 4 bytes an element, 0 of 2: 2 times the bytes" show reduce --ranks 4 --root 2 --dtype half --reduce-dtype float32
 holds '2(n−1) empty messages' show barrier
 holds '   0 │ ◄3 +own keep    │    own       ►2 │ ◄1 +own      ►3 │ ◄2 +own      ►0' show reduce
 holds '   1 │ c1    own      ►1 │                   │                   │' show scatter

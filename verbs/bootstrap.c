@@ -58,7 +58,7 @@ static enum status check_config(const struct bootstrap_config *config)
     if (config->nranks < 1)
         return FAIL(STATUS_INVALID, "the number of ranks is %d; expected 1 or more", config->nranks);
     if (config->rank < 0 || config->rank >= config->nranks)
-        return FAIL(STATUS_INVALID, "the rank is %d; expected 0 to %d, because there are %d ranks",
+        return FAIL(STATUS_INVALID, "the rank is %d; expected 0 to %d, because the number of ranks is %d",
             config->rank, config->nranks - 1, config->nranks);
     if (config->timeout_ms < 0 || config->timeout_ms > TIMEOUT_MS_MAX)
         return FAIL(STATUS_INVALID, "the timeout is %d ms; expected 0 (the default) to %d",
