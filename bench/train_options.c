@@ -130,7 +130,7 @@ static error_t parse_files(int key, char *text, struct train_options *train)
         config->validate_every = take_steps(text, "--validate-every", 0, common);
         return 0;
     case KEY_VALIDATE_BATCHES:
-        config->validate_batches =
+        config->validate_batches = config->validate_last_batches =
             (size_t)options_integer(text, "--validate-batches", 0, INT_MAX, common);
         return 0;
     case KEY_HELLASWAG: config->hellaswag = text; return 0;
@@ -207,7 +207,7 @@ static const struct argp_option options[] = {
         "good steps in a row until it doubles (2000); 0: never", 6},
     {"validate-every", KEY_VALIDATE_EVERY, "N", 0, "steps (100), and at the end; 0: only then", 7},
     {"validate-batches", KEY_VALIDATE_BATCHES, "N", 0,
-        "of a validation, at most (16); 0: all, as the one at the end takes", 7},
+        "of each validation, at most; 0: all held-out text (16, but at the end all)", 7},
     {"hellaswag", KEY_HELLASWAG, "FILE", 0,
         "questions with endings, in llm.c's format: how often the right one is the likeliest", 7},
     {"hellaswag-every", KEY_HELLASWAG_EVERY, "N", 0, "steps (100), and at the end; 0: only then", 7},

@@ -48,7 +48,8 @@ struct train_config {
     struct adam_config adam;
     uint64_t seed;              /* of weights, order of data and sample; below 2^53 */
     uint64_t validate_every;    /* steps; 0: only at the end */
-    size_t validate_batches;    /* at most, spread over the split; 0: all. The last one takes all */
+    size_t validate_batches;    /* at most, spread over the split; 0: all */
+    size_t validate_last_batches; /* the same of the validation at the end */
     const char *hellaswag;     /* questions with endings (choices.h); NULL: none */
     uint64_t hellaswag_every;  /* steps; 0: only at the end */
     const char *checkpoint_dir; /* NULL: none. One is written at the end, … */

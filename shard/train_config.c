@@ -400,6 +400,7 @@ int train_values(
         {{"bucket_bytes", (double)config->bucket_bytes, NULL}, VALUE_ORDER},
         {{"validate_every", (double)config->validate_every, NULL}, VALUE_ORDER},
         {{"validate_batches", (double)config->validate_batches, NULL}, VALUE_ORDER},
+        {{"validate_last_batches", (double)config->validate_last_batches, NULL}, VALUE_ORDER},
         {{"hellaswag (given or not)", config->hellaswag != NULL, NULL}, VALUE_ORDER},
         {{"hellaswag_every", (double)config->hellaswag_every, NULL}, VALUE_ORDER},
         {{"checkpoint_every", (double)config->checkpoint_every, NULL}, VALUE_ORDER},

@@ -182,7 +182,8 @@ static enum status run_steps(struct trainer *trainer)
         if (report.validated) {
             observe_begin_beside("validation", trainer);
             TRY(trainer_validate(
-                &report.validation_loss, is_end ? 0 : config->validate_batches, trainer));
+                &report.validation_loss,
+                is_end ? config->validate_last_batches : config->validate_batches, trainer));
             observe_end_beside(trainer);
         }
         TRY(choose(&report, is_end, trainer));

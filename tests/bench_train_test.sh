@@ -44,6 +44,15 @@ tail -n 1 "$dir/whole" | grep -q '^{"ledger":{.*"all_reduce_sent":{"measured":\(
     fail "the last line is no ledger with equal numbers: $(tail -n 1 "$dir/whole")"
 grep '"step":8,' "$dir/whole" | grep -q val_loss || fail "no validation loss at the end"
 
+# ---- validations: of as many batches as are asked for, the one at the end too; unless told otherwise that takes all ----
+losses=()
+for batches in "" 0 1000 1; do
+    expect 0 "validation after step 2" -- "$program" train --ranks 2 --data "$dir/text" $small --steps 2 ${batches:+--validate-batches $batches}
+    losses+=("$(sed -n 's/^# validation after step 2: \([0-9.]*\) .*/\1/p' "$dir/out")")
+done
+[ "${losses[0]}" = "${losses[1]}" ] && [ "${losses[0]}" = "${losses[2]}" ] && [ "${losses[0]}" != "${losses[3]}" ] ||
+    fail "validations by default, of all, of 1000 batches and of one: ${losses[*]}"
+
 # ---- its page, its picture, llm.c's lines ----
 expect 0 "measured and predicted: OK" -- "$program" train --ranks 2 --data "$dir/text" $small --steps 8 --report "$dir/page.html" \
     --plot "$dir/loss.svg" --main-log "$dir/main.log"
