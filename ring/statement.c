@@ -35,9 +35,9 @@ enum status statement_make(const struct operation *operation)
     if (!is_collective(operation) || comm->nranks < 2) return STATUS_OK;
     struct statement mine = {.sequence = operation->sequence};
     memcpy(mine.tags, comm->tags, sizeof mine.tags);
-    TRY(bootstrap_post(comm_name(comm, neighbour(comm, 1)), mailbox(comm), &mine, sizeof mine, comm->bootstrap));
+    TRY(bootstrap_post_anew(comm_name(comm, neighbour(comm, 1)), mailbox(comm), &mine, sizeof mine, comm->bootstrap));
     if (comm->nranks == 2) return STATUS_OK;
-    return bootstrap_post(comm_name(comm, neighbour(comm, -1)), mailbox(comm), &mine, sizeof mine, comm->bootstrap);
+    return bootstrap_post_anew(comm_name(comm, neighbour(comm, -1)), mailbox(comm), &mine, sizeof mine, comm->bootstrap);
 }
 
 /* Whether a place of the tags still, or already, is that of collective s: operations of a group begin out of order. */

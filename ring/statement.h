@@ -3,7 +3,8 @@
  *
  * Statements travel by the bootstrap's mailboxes to the two neighbours on the ring, once per operation, only after
  * STATEMENT_AFTER_MS without movement: the fast path pays for storing one word per collective. One rank that finds a
- * difference is enough: its failure reaches all.
+ * difference is enough: its failure reaches all. A rank that is always the last to come never waits, and so never asks: of a
+ * neighbour's statements only the newest is kept for it.
  */
 #ifndef RING_STATEMENT_H
 #define RING_STATEMENT_H

@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include "ring/ring.h"
+#include "ring/statement.h"
 #include "tests/harness/edge_chaos.h"
 #include "tests/harness/harness.h"
+#include "verbs/bootstrap_internal.h"
 #include "verbs/clock.h"
 #include "verbs/log.h"
 
@@ -358,6 +360,27 @@ static void timeout_body(struct bootstrap *bootstrap, void *argument)
     with_comm(bootstrap, (struct ring_config){.transport = argument, .timeout_ms = 700}, wait_in_vain);
 }
 
+/* ---- a rank that is always the last to come: what the others say while they wait for it does not pile up in its mailbox ---- */
+
+static _Thread_local const struct bootstrap *job;
+
+static void come_last(struct ring_comm *comm, struct device *device)
+{
+    (void)device;
+    for (int i = 0; i < 6; i++) {
+        if (ring_comm_rank(comm) == 0) usleep((STATEMENT_AFTER_MS + 30) * 1000);
+        CHECK_OK(ring_barrier(comm, NULL));
+    }
+    int mail = __atomic_load_n(&job->mail_count, __ATOMIC_ACQUIRE);
+    CHECK_MSG(mail <= 2, "%d blobs wait, expected at most one of each neighbour", mail);
+}
+
+static void last_body(struct bootstrap *bootstrap, void *argument)
+{
+    job = bootstrap;
+    with_comm(bootstrap, (struct ring_config){.transport = argument}, come_last);
+}
+
 /* ---- tunables that differ are refused on every rank when the communicator opens ---- */
 
 static void tunable_body(struct bootstrap *bootstrap, void *argument)
@@ -449,6 +472,7 @@ int main(void)
     }
     if (!test_takes(NULL)) return test_result();
     check_roots_of_windows();
+    ranks_as_threads(3, DEADLINE_MS, last_body, NULL);
     ranks_as_threads(3, DEADLINE_MS, tunable_body, NULL);
     ranks_as_threads(3, DEADLINE_MS, star_differs_body, NULL);
     ranks_as_threads(4, DEADLINE_MS, break_body, NULL);

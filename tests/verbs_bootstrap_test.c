@@ -101,6 +101,21 @@ static void post_body(struct bootstrap *b, void *argument)
     char blob[BOOTSTRAP_BLOB_BYTES + 1] = {0};
     CHECK_OK(bootstrap_take(blob, 1, &found, rank, 0, b));
     CHECK(!found);
+    /* Told anew: only the newest is kept, whatever its size, and other keys stay. */
+    for (int to = 0; to < nranks; to++) {
+        CHECK_OK(bootstrap_post(to, 6, &rank, sizeof rank, b));
+        for (char i = 1; i <= 3; i++) CHECK_OK(bootstrap_post_anew(to, 7, &i, 1, b));
+        CHECK_OK(bootstrap_post_anew(to, 7, &(int[]){rank, to}, 2 * sizeof rank, b));
+        CHECK_OK(bootstrap_post(to, 8, &rank, sizeof rank, b));
+    }
+    for (int from = nranks - 1; from >= 0; from--) {
+        int pair[2] = {-1, -1}, word = -1;
+        CHECK(take_soon(&word, sizeof word, from, 8, b) && word == from); /* all of its mail has come */
+        CHECK(take_soon(pair, sizeof pair, from, 7, b) && pair[0] == from && pair[1] == rank);
+        CHECK_OK(bootstrap_take(pair, 1, &found, from, 7, b));
+        CHECK(!found);
+        CHECK(take_soon(&word, sizeof word, from, 6, b) && word == from);
+    }
     CHECK_STATUS(bootstrap_post(0, 0, blob, sizeof blob, b), STATUS_INVALID);
     CHECK_STATUS(bootstrap_post(nranks, 0, blob, 1, b), STATUS_INVALID);
     CHECK_OK(bootstrap_post(rank, 5, blob, 4, b));

@@ -320,7 +320,7 @@ enum status bootstrap_barrier(struct bootstrap *b) { return bootstrap_all_gather
 
 /* ---- mailbox ---- */
 
-enum status bootstrap_post(int to, uint64_t key, const void *blob, size_t bytes, struct bootstrap *b)
+static enum status post(int code, int to, uint64_t key, const void *blob, size_t bytes, struct bootstrap *b)
 {
     if (to < 0 || to >= b->nranks)
         return FAIL(STATUS_INVALID, "a blob for rank %d; expected a rank of 0 to %d", to, b->nranks - 1);
@@ -328,16 +328,19 @@ enum status bootstrap_post(int to, uint64_t key, const void *blob, size_t bytes,
         return FAIL(STATUS_INVALID, "a blob of %zu bytes for rank %d; expected at most %d", bytes, to,
             BOOTSTRAP_BLOB_BYTES);
     TRY(bootstrap_check(NULL, b));
+    struct frame frame = {.type = FRAME_POST,
+        .from = b->rank,
+        .to = to,
+        .key = key,
+        .bytes = (uint32_t)bytes,
+        .code = code};
     bool room = true;
     pthread_mutex_lock(&b->lock);
     if (to == b->rank) {
-        room = service_deliver_mail(b, to, key, blob, bytes);
+        room = service_deliver_mail(b, &frame, blob);
     } else {
         struct link *link = &b->links[b->rank == 0 ? to : 0];
-        link_send(link,
-            (struct frame){
-                .type = FRAME_POST, .from = b->rank, .to = to, .key = key, .bytes = (uint32_t)bytes},
-            blob);
+        link_send(link, frame, blob);
         if (link->out_end > link->out_begin) service_wake(b);
     }
     pthread_mutex_unlock(&b->lock);
@@ -345,13 +348,15 @@ enum status bootstrap_post(int to, uint64_t key, const void *blob, size_t bytes,
                 : FAIL(STATUS_SYSTEM, "rank %d's own mailbox is full: take what was posted", to);
 }
 
-/* The oldest mail of (from, key), by the pointer that leads to it; *NULL if there is none. The lock is
- * held. */
-static struct mail **find_mail(struct bootstrap *b, int from, uint64_t key)
+enum status bootstrap_post(int to, uint64_t key, const void *blob, size_t bytes, struct bootstrap *b)
 {
-    struct mail **at = &b->mail;
-    while (*at != NULL && ((*at)->from != from || (*at)->key != key)) at = &(*at)->next;
-    return at;
+    return post(0, to, key, blob, bytes, b);
+}
+
+enum status bootstrap_post_anew(
+    int to, uint64_t key, const void *blob, size_t bytes, struct bootstrap *b)
+{
+    return post(POST_ANEW, to, key, blob, bytes, b);
 }
 
 enum status bootstrap_take(
@@ -362,14 +367,11 @@ enum status bootstrap_take(
     /* The usual answer in a wait loop, without the lock; pairs with the store in service_deliver_mail(). */
     if (__atomic_load_n(&b->mail_count, __ATOMIC_ACQUIRE) == 0) return STATUS_OK;
     pthread_mutex_lock(&b->lock);
-    struct mail **at = find_mail(b, from, key), *mail = *at;
-    size_t mail_bytes = mail != NULL ? mail->bytes : bytes;
-    if (mail != NULL && mail_bytes == bytes) {
-        *at = mail->next;
-        if (b->mail_end == &mail->next) b->mail_end = at;
-        __atomic_store_n(&b->mail_count, b->mail_count - 1, __ATOMIC_RELEASE);
-        if (bytes > 0) memcpy(blob, mail->blob, bytes);
-        free(mail);
+    struct mail **at = service_find_mail(b, from, key);
+    size_t mail_bytes = *at != NULL ? (*at)->bytes : bytes;
+    if (*at != NULL && mail_bytes == bytes) {
+        if (bytes > 0) memcpy(blob, (*at)->blob, bytes);
+        service_drop_mail(b, at);
         *found = true;
     }
     pthread_mutex_unlock(&b->lock);

@@ -113,6 +113,11 @@ MUST_CHECK enum status bootstrap_barrier(struct bootstrap *bootstrap);
 MUST_CHECK enum status bootstrap_post(
     int to, uint64_t key, const void *blob, size_t bytes, struct bootstrap *bootstrap);
 
+/* The same, in the place of a blob of the same (from, key) that the receiver has not taken: for what is told anew
+ * again and again to a rank that may never ask, so that it does not pile up there. */
+MUST_CHECK enum status bootstrap_post_anew(
+    int to, uint64_t key, const void *blob, size_t bytes, struct bootstrap *bootstrap);
+
 /* Takes a blob of exactly `bytes` from the own mailbox, if it has come: *found says so. Never waits.
  * threads: any.
  * errors: DATA when the blob there has another size (it stays); PEER or ABORTED when the job has failed. */

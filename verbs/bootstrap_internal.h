@@ -114,9 +114,12 @@ void service_wake(struct bootstrap *bootstrap);
 
 /* Records the job's first failure and tells the others; later ones are dropped. */
 void service_fail(struct bootstrap *bootstrap, enum status failure, int rank, const char *text);
-/* False when the mailbox is full or memory is out. */
-bool service_deliver_mail(
-    struct bootstrap *bootstrap, int from, uint64_t key, const void *blob, size_t bytes);
+/* The oldest mail of (from, key), by the pointer that leads to it; *NULL if there is none. */
+struct mail **service_find_mail(struct bootstrap *bootstrap, int from, uint64_t key);
+/* Takes it out of the mailbox and frees it. */
+void service_drop_mail(struct bootstrap *bootstrap, struct mail **at);
+/* What a POST brings. False when the mailbox is full or memory is out. */
+bool service_deliver_mail(struct bootstrap *bootstrap, const struct frame *post, const void *blob);
 bool service_all_sent(const struct bootstrap *bootstrap);
 
 /* Rank 0. One rank's blob has come; false when the rank broke the protocol. */

@@ -51,15 +51,35 @@ void service_fail(struct bootstrap *b, enum status failure, int rank, const char
 
 /* ---- mailbox ---- */
 
-bool service_deliver_mail(struct bootstrap *b, int from, uint64_t key, const void *blob, size_t bytes)
+struct mail **service_find_mail(struct bootstrap *b, int from, uint64_t key)
 {
-    struct mail *mail = b->mail_count < MAIL_COUNT_MAX ? malloc(sizeof *mail + bytes) : NULL;
+    struct mail **at = &b->mail;
+    while (*at != NULL && ((*at)->from != from || (*at)->key != key)) at = &(*at)->next;
+    return at;
+}
+
+void service_drop_mail(struct bootstrap *b, struct mail **at)
+{
+    struct mail *mail = *at;
+    *at = mail->next;
+    if (b->mail_end == &mail->next) b->mail_end = at;
+    __atomic_store_n(&b->mail_count, b->mail_count - 1, __ATOMIC_RELEASE);
+    free(mail);
+}
+
+bool service_deliver_mail(struct bootstrap *b, const struct frame *post, const void *blob)
+{
+    if (post->code == POST_ANEW) {
+        struct mail **old = service_find_mail(b, post->from, post->key);
+        if (*old != NULL) service_drop_mail(b, old);
+    }
+    struct mail *mail = b->mail_count < MAIL_COUNT_MAX ? malloc(sizeof *mail + post->bytes) : NULL;
     if (mail == NULL) return false;
     mail->next = NULL;
-    mail->from = from;
-    mail->key = key;
-    mail->bytes = bytes;
-    if (bytes > 0) memcpy(mail->blob, blob, bytes);
+    mail->from = post->from;
+    mail->key = post->key;
+    mail->bytes = post->bytes;
+    if (post->bytes > 0) memcpy(mail->blob, blob, post->bytes);
     *b->mail_end = mail;
     b->mail_end = &mail->next;
     __atomic_store_n(&b->mail_count, b->mail_count + 1, __ATOMIC_RELEASE);
@@ -235,8 +255,7 @@ static bool hub_post(struct bootstrap *b, const struct link *link)
 {
     const struct frame *frame = &link->frame;
     if (frame->to < 0 || frame->to >= b->nranks) return false;
-    if (frame->to == 0)
-        return service_deliver_mail(b, frame->from, frame->key, link->payload, frame->bytes);
+    if (frame->to == 0) return service_deliver_mail(b, frame, link->payload);
     link_send(&b->links[frame->to], *frame, link->payload);
     return true;
 }
@@ -278,7 +297,7 @@ static bool member_frame(struct bootstrap *b, struct link *link)
         return true;
     case FRAME_POST:
         if (frame->from < 0 || frame->from >= b->nranks || frame->to != b->rank) return false;
-        return service_deliver_mail(b, frame->from, frame->key, link->payload, frame->bytes);
+        return service_deliver_mail(b, frame, link->payload);
     case FRAME_DEAD:
     case FRAME_ABORT:
         if (frame->from < 0 || frame->from >= b->nranks) return false;

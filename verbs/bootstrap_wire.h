@@ -12,7 +12,8 @@
  *   GATHER    any rank       sequence    the rank's blob              GATHERED or VERDICT
  *   GATHERED  rank 0         sequence    nranks blobs                 —
  *   VERDICT   rank 0         sequence    text, status in code         —
- *   POST      any → any      mailbox key blob                         —   (rank 0 passes it on)
+ *   POST      any → any      mailbox key blob; code 1: in the place   —   (rank 0 passes it on)
+ *                                        of one that was not taken
  *   DEAD      rank 0         —           text; from = the dead rank   —
  *   ABORT     any → all      —           text; from = who aborts      —   (rank 0 passes it on)
  *   BYE       any rank       —           —                            BYE from rank 0, when all have said it
@@ -32,7 +33,7 @@
 #include "verbs/bootstrap.h"
 
 #define FRAME_MAGIC        0x42305a52u /* "RZ0B" */
-#define FRAME_VERSION      3u
+#define FRAME_VERSION      4u
 #define FRAME_TEXT_BYTES   900 /* longest text of a frame, without a final NUL */
 #define HOST_TEXT_BYTES    64
 #define ADDRESS_TEXT_BYTES 80 /* "[numeric IPv6%scope]:port" fits */
@@ -52,6 +53,8 @@ enum frame_type {
     FRAME_SHRUNK,
 };
 
+#define POST_ANEW 1
+
 struct frame {
     uint32_t magic;
     uint32_t type;
@@ -59,7 +62,7 @@ struct frame {
     int32_t to;
     uint64_t key;
     uint32_t bytes; /* of the payload */
-    int32_t code;   /* an enum status, where the payload is the text of one */
+    int32_t code;   /* an enum status, where the payload is the text of one; of a POST: 0 or POST_ANEW */
 };
 
 struct hello {
