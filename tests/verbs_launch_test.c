@@ -3,6 +3,7 @@
 #include "tests/harness/harness.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -265,6 +266,47 @@ static void test_signals(void)
     CHECK(clock_ns() - begin < clock_ms_to_ns(5000));
 }
 
+/* ---- cores ---- */
+
+static int two_cores[2];
+
+static int core_count(cpu_set_t *set)
+{
+    return sched_getaffinity(0, sizeof *set, set) == 0 ? CPU_COUNT(set) : 0;
+}
+
+static int even_body(const struct bootstrap_config *config)
+{
+    cpu_set_t set;
+    return core_count(&set) == 1 && CPU_ISSET(two_cores[config->rank / 2], &set) ? 0 : 3;
+}
+
+static int uneven_body(const struct bootstrap_config *config)
+{
+    (void)config;
+    cpu_set_t set;
+    return core_count(&set) == 2 ? 0 : 4;
+}
+
+/* Of two cores the first has ranks 0 and 1, the second 2 and 3; three ranks move as they please. */
+static void test_shared_cores(void)
+{
+    cpu_set_t all, two;
+    char text[2000];
+    if (core_count(&all) < 2) return;
+    CPU_ZERO(&two);
+    for (int cpu = 0; CPU_COUNT(&two) < 2; cpu++) {
+        if (!CPU_ISSET(cpu, &all)) continue;
+        two_cores[CPU_COUNT(&two)] = cpu;
+        CPU_SET(cpu, &two);
+    }
+    unsetenv("RINGZERO_BIND");
+    CHECK(sched_setaffinity(0, sizeof two, &two) == 0);
+    CHECK(launch(4, even_body, text, sizeof text) == 0);
+    CHECK(launch(3, uneven_body, text, sizeof text) == 0);
+    CHECK(sched_setaffinity(0, sizeof all, &all) == 0);
+}
+
 int main(void)
 {
     first_pid = mmap(NULL, sizeof *first_pid, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -273,5 +315,6 @@ int main(void)
     test_signals();
     test_stubborn();
     test_going_on();
+    test_shared_cores();
     return test_result();
 }

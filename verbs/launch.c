@@ -98,9 +98,13 @@ static bool binds(void)
     return bind == NULL || strcmp(bind, "none") != 0;
 }
 
-/* Ranks of one host share its cores; libraries that start threads read the variable when they are loaded or first used.
- * The rank keeps to its own part of the cores. Without that, two ranks that wake each other are drawn to one core, where each
- * waits for the other to leave it; the scheduler sees one core's worth of work and leaves them there. */
+/* Ranks of one host share its cores; libraries that start threads read the variable when they are
+ * loaded or first used. The rank keeps to its own part of the cores. Without that, two ranks that
+ * wake each other are drawn to one core, where each waits for the other to leave it; the scheduler
+ * sees one core's worth of work and leaves them there. Of more ranks than cores each core gets
+ * equally many, neighbours together, where that comes out even: an operation lasts as long as the
+ * fullest core takes to let each of its ranks run, and where they have come to lie five and three,
+ * the scheduler, to which all of them are busy, does not soon move one. */
 static void share_cores(int rank, const struct launch *launch)
 {
     cpu_set_t set, own;
@@ -110,8 +114,9 @@ static void share_cores(int rank, const struct launch *launch)
     char text[16];
     snprintf(text, sizeof text, "%d", share > 1 ? share : 1);
     setenv("OPENBLAS_NUM_THREADS", text, 0);
-    if (!known || share == 0 || !binds()) return;
-    if (!choose_by_machine(&own, &set, rank, launch)) choose_by_number(&own, &set, rank * share, share);
+    if (!known || !binds() || (share == 0 && launch->nranks % cores != 0)) return;
+    if (share == 0) choose_by_number(&own, &set, rank / (launch->nranks / cores), 1);
+    else if (!choose_by_machine(&own, &set, rank, launch)) choose_by_number(&own, &set, rank * share, share);
     sched_setaffinity(0, sizeof own, &own); /* advice: without it ranks are slower, not wrong */
 }
 

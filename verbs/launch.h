@@ -23,10 +23,10 @@ enum launch_on_death {
  * In each child: returns OK with *is_parent false and *config filled (rank 0: the inherited listening socket, which
  * no other process keeps; all: one random job id). The child dies with the parent (PR_SET_PDEATHSIG).
  * OPENBLAS_NUM_THREADS is set to max(1, cores / nranks) there unless it is set already, so that ranks do not fight
- * over cores, and where there are at least as many cores as ranks each rank is bound to a part of its own: neighbouring cores,
- * ranks spread over the NUMA nodes
- * (RINGZERO_BIND=none: not). OpenBLAS reads the variable when it is loaded: a program that is linked to it
- * must pass the value to
+ * over cores. Each rank is bound (RINGZERO_BIND=none: not): where there are at least as many cores
+ * as ranks to a part of its own, neighbouring cores, ranks spread over the NUMA nodes; where nranks
+ * is a multiple of the cores to one core, so that each has equally many. OpenBLAS reads the variable
+ * when it is loaded: a program that is linked to it must pass the value to
  * openblas_set_num_threads() itself.
  *
  * In the parent: returns after the last child ended, *is_parent true, *exit_code 0 if all ended well, else that of
