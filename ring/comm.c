@@ -21,6 +21,7 @@
 #include "ring/threshold.h"
 #include "ring/tunables.h"
 #include "ring/window.h"
+#include "ring/window_stage.h"
 #include "verbs/clock.h"
 #include "verbs/device_ops.h"
 #include "verbs/log.h"
@@ -301,7 +302,7 @@ enum status ring_comm_open(
         status = FAIL(STATUS_SYSTEM, "no memory for %d introductions", comm->nranks);
         goto fail;
     }
-    if (may_have_windows(comm)) TRY_GOTO(region_book_open(&comm->book, comm_stage_bytes(comm), device));
+    if (may_have_windows(comm)) TRY_GOTO(region_book_open(&comm->book));
     TRY_GOTO(introduce(comm, all));
     free(all);
     all = NULL;
@@ -363,6 +364,7 @@ void ring_comm_close(struct ring_comm *comm)
     flights_close(comm);
     for (size_t i = 0; comm->edges != NULL && i < edge_count(comm); i++) edge_close(comm->edges[i]);
     for (int r = 0; comm->views != NULL && r < comm->nranks; r++) region_view_close(comm->views[r]);
+    window_stage_close(comm);
     region_book_close(comm->book);
     progress_close(comm->progress);
     pthread_mutex_destroy(&comm->lock);

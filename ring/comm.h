@@ -42,6 +42,7 @@ struct ring_comm {
     bool has_copies;                   /* and the kernel lets them copy from any memory of one another: alike on all ranks */
     bool has_memory;                   /* of ring_alloc(), once and for all: in the order of the calls, so alike on all ranks */
     struct region_book *book;          /* this rank's regions; shared with the parts of this communicator; NULL: none */
+    struct window_stage *stage;        /* for windows on plain memory: the driver's alone; NULL until the first */
     struct region_offer *books;        /* [nranks] */
     char *may_copy;                    /* [nranks]: whether that rank may copy from all whose books it can open */
     struct region_view **views;        /* [nranks], NULL until opened */

@@ -80,7 +80,7 @@ struct exchange {
 
 /* How far an operation by windows has come: see window.c. */
 #define WINDOW_MOST_RANKS 16
-#define WINDOW_AREAS      4
+#define WINDOW_AREAS      8 /* of a stage */
 
 struct window_peer {
     const unsigned char *input, *result; /* what is left of the record in hand, */
@@ -92,17 +92,8 @@ struct window_peer {
     bool holds_input, holds_result;      /* the oldest record of its edge is that one, and has yet to be freed */
 };
 
-struct window_area {
-    uint64_t step[WINDOW_MOST_RANKS]; /* of each peer's edge, after the area's last turn was posted */
-};
-
 struct window {
     struct window_peer peers[WINDOW_MOST_RANKS]; /* by rank */
-    struct window_area areas[WINDOW_AREAS];
-    unsigned char *stage;
-    size_t area_bytes;
-    uint64_t turn;                              /* the next to be staged */
-    uint64_t stage_reference;
     uint64_t input_reference, result_reference; /* of what others may read where it is; 0: staged */
     size_t inputs_largest, inputs_posted;       /* bytes of the longest stream of inputs; of each so far */
     size_t results_posted;

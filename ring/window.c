@@ -9,7 +9,7 @@
  *   keep        results of a peer ──► its chunk in recv
  *   drain       all that was posted has been read: the heads of the FIFOs say so
  *
- * The stage is cut into AREAS; a turn fills one, for all peers, and an area is filled again when all have freed its last turn.
+ * A turn fills one area of the stage, for all peers, when all have freed the area's last turn (window_stage.h).
  * Nothing waits in a circle: reducing needs no area (results are staged from recv), results can always be kept, and all ranks
  * post inputs in the same order. In place nobody overwrites what another has yet to read: a result for some elements exists
  * only after its owner has read the inputs for them.
@@ -23,6 +23,7 @@
 #include "ring/exchange.h"
 #include "ring/trace.h"
 #include "ring/window_part.h"
+#include "ring/window_stage.h"
 
 #define UNIT           ((size_t)256 << 10) /* bytes: done in one go */
 #define TILE           ((size_t)4 << 10)   /* bytes: sums in the first cache */
@@ -66,19 +67,6 @@ static bool all_have_room(const struct operation *operation)
     return true;
 }
 
-/* The area of the next turn; NULL: somebody still reads what is in it. */
-static unsigned char *free_area(const struct operation *operation)
-{
-    const struct window *window = &operation->room->window;
-    const struct window_area *area = &window->areas[window->turn % WINDOW_AREAS];
-    for (int i = 0; i < operation->comm->nranks - 1 && window->turn >= WINDOW_AREAS; i++) {
-        struct fifo *fifo = &edge_of(peer_at(i, operation), EDGE_PRODUCER, operation)->fifo;
-        uint64_t head = fifo->step - fifo_unfreed(fifo);
-        if ((int64_t)(head - area->step[i]) < 0) return NULL;
-    }
-    return window->stage + window->turn % WINDOW_AREAS * window->area_bytes;
-}
-
 /* begin_ns: when the work on the record began, as trace_now(). */
 static void post(struct operation *operation, int i, uint64_t reference, size_t bytes, int64_t begin_ns)
 {
@@ -91,14 +79,6 @@ static void post(struct operation *operation, int i, uint64_t reference, size_t 
     trace_part(operation, begin_ns,
         (struct trace_event){.primitive = PRIMITIVE_SEND, .step = result ? STEP_RESULTS : STEP_INPUTS,
             .chunk = result ? self : peer, .from = -1, .to = peer, .bytes = bytes});
-}
-
-static void end_turn(struct operation *operation)
-{
-    struct window *window = &operation->room->window;
-    for (int i = 0; i < operation->comm->nranks - 1; i++)
-        window->areas[window->turn % WINDOW_AREAS].step[i] = edge_of(peer_at(i, operation), EDGE_PRODUCER, operation)->fifo.step;
-    window->turn++;
 }
 
 /* Small data are cut too, so that one rank reads while another still copies. */
@@ -120,10 +100,10 @@ static void post_inputs(struct operation *operation, bool *moved)
     struct window *window = &operation->room->window;
     if (window->inputs_posted >= window->inputs_largest || !all_have_room(operation)) return;
     int peers = operation->comm->nranks - 1;
-    unsigned char *area = window->input_reference != 0 ? NULL : free_area(operation);
+    unsigned char *area = window->input_reference != 0 ? NULL : window_stage_area(operation->comm);
     if (window->input_reference == 0 && area == NULL) return;
     size_t piece = window->inputs_largest;
-    if (area != NULL) piece = piece_bytes(window->area_bytes / (size_t)peers, window->inputs_largest);
+    if (area != NULL) piece = piece_bytes(window_stage_area_bytes(operation->comm) / (size_t)peers, window->inputs_largest);
     for (int i = 0; i < peers; i++) {
         int peer = peer_at(i, operation);
         size_t bytes = window_input_bytes(peer, operation), from = window_chunk_offset(peer, operation) + window->inputs_posted;
@@ -137,9 +117,9 @@ static void post_inputs(struct operation *operation, bool *moved)
         unsigned char *to = area + (size_t)i * piece;
         copy_to_stage(operation, to, operation->send + from, bytes);
         if (operation->streaming) streaming_fence();
-        post(operation, i, window->stage_reference + (uint64_t)(to - window->stage), bytes, begin_ns);
+        post(operation, i, window_stage_reference(to, operation->comm), bytes, begin_ns);
     }
-    if (area != NULL) end_turn(operation);
+    if (area != NULL) window_stage_end_turn(operation->comm);
     window->inputs_posted += piece;
     *moved = true;
 }
@@ -155,19 +135,19 @@ static void post_results(struct operation *operation, bool *moved)
     uint64_t reference = window->result_reference + window->results_posted;
     int64_t begin_ns = trace_now(operation->comm->trace);
     if (window->result_reference == 0) {
-        unsigned char *area = free_area(operation);
+        unsigned char *area = window_stage_area(operation->comm);
         if (area == NULL) return;
-        size_t piece = piece_bytes(window->area_bytes, window_result_bytes(operation->comm->rank, operation));
+        size_t piece = piece_bytes(window_stage_area_bytes(operation->comm), window_result_bytes(operation->comm->rank, operation));
         if (bytes > piece) bytes = piece;
         copy_to_stage(operation, area, from, bytes);
         if (operation->streaming) streaming_fence();
-        reference = window->stage_reference + (uint64_t)(area - window->stage);
+        reference = window_stage_reference(area, operation->comm);
     }
     for (int i = 0; i < operation->comm->nranks - 1; i++) {
         post(operation, i, reference | REGION_MARK, bytes, begin_ns);
         begin_ns = trace_now(operation->comm->trace);
     }
-    if (window->result_reference == 0) end_turn(operation);
+    if (window->result_reference == 0) window_stage_end_turn(operation->comm);
     window->results_posted += bytes;
     *moved = true;
 }
@@ -383,9 +363,8 @@ enum status window_begin(struct operation *operation)
     if (own > 0 && window->result_reference == 0 && window_is_bare(operation))
         window->result_reference = region_bare_reference(window_result_source(operation), own, comm->book);
     if (own > 0 && !window_adds(operation) && window_result_source(operation) != window_result_place(comm->rank, operation)) window->own_bytes = own;
-    TRY(region_stage(&window->stage, comm->book));
-    window->stage_reference = region_reference(window->stage, 1, comm->book);
-    window->area_bytes = comm_stage_bytes(comm) / WINDOW_AREAS / 64 * 64;
+    bool stages_inputs = window_adds(operation) && window->input_reference == 0;
+    if (stages_inputs || (own > 0 && window->result_reference == 0)) TRY(window_stage_open(comm));
     operation->slots_are_shared = true;
     pthread_mutex_lock(&comm->lock);
     operation->streaming =

@@ -155,6 +155,44 @@ static void run_split(struct ring_comm *comm, struct device *device)
     ring_comm_close(part);
 }
 
+struct at_once {
+    struct ring_comm *comm;
+    int number; /* of the communicator */
+};
+
+/* Broadcasts of plain memory, one after another, from a root that goes round. */
+static void *broadcast_rounds(void *argument)
+{
+    enum { COUNT = 30011, ROUNDS = 40 };
+    const struct at_once *mine = argument;
+    int rank = ring_comm_rank(mine->comm), n = ring_comm_nranks(mine->comm);
+    int32_t *x = malloc(COUNT * sizeof *x);
+    size_t wrong = 0;
+    for (int round = 0; round < ROUNDS && CHECK(x != NULL); round++) {
+        int root = round / 3 % n, value = round * 10 + mine->number;
+        struct span span = span_host(x, COUNT * 4);
+        for (size_t i = 0; i < COUNT; i++) x[i] = rank == root ? value_at(value, i) : -1;
+        if (!CHECK_OK(ring_broadcast(span, span, COUNT, DTYPE_INT32, root, mine->comm, NULL))) break;
+        for (size_t i = 0; i < COUNT; i++) wrong += x[i] != value_at(value, i);
+    }
+    CHECK_MSG(wrong == 0, "%zu elements are wrong", wrong);
+    free(x);
+    return NULL;
+}
+
+/* A communicator and its parts stage at the same time, in threads that begin in another order on every rank. */
+static void run_at_once(struct ring_comm *comm, struct device *device)
+{
+    (void)device;
+    struct at_once all[3] = {{comm, 0}, {NULL, 1}, {NULL, 2}};
+    pthread_t threads[3];
+    CHECK_OK(ring_comm_split(&all[1].comm, 0, 0, comm));
+    CHECK_OK(ring_comm_split(&all[2].comm, 0, -ring_comm_rank(comm), comm));
+    for (int t = 0; t < 3; t++) pthread_create(&threads[t], NULL, broadcast_rounds, &all[(t + ring_comm_rank(comm)) % 3]);
+    for (int t = 0; t < 3; t++) pthread_join(threads[t], NULL);
+    for (int t = 1; t < 3; t++) ring_comm_close(all[t].comm);
+}
+
 static void large_body(struct bootstrap *bootstrap, void *argument)
 {
     (void)argument;
@@ -162,6 +200,7 @@ static void large_body(struct bootstrap *bootstrap, void *argument)
     with_comm(bootstrap, (struct ring_config){.transport = "shm", .window_bytes = 1}, run_wide);
     with_comm(bootstrap, small_stage, run_narrow);
     with_comm(bootstrap, (struct ring_config){.window_bytes = 1}, run_split);
+    with_comm(bootstrap, (struct ring_config){.window_bytes = 1}, run_at_once);
 }
 
 /* ---- a rank gives up, and reuses its memory, before another has read it ---- */
@@ -209,7 +248,7 @@ static void give_up_bare(struct ring_comm *comm, struct device *device)
     snprintf(failure, sizeof failure, "%s", status_text());
     CHECK_MSG(status != STATUS_OK, "%s", rank == 0 ? "nobody has read it" : "what was read was not what was sent");
     struct region_book *book = NULL;
-    CHECK_OK(region_book_open(&book, 4096, device));
+    CHECK_OK(region_book_open(&book));
     bool can = region_bare_reference(own.ptr, COUNT, book) != 0; /* where the kernel lets nobody, it is the ring */
     region_book_close(book);
     if (can && rank == 0) CHECK_MSG(strstr(failure, "rank 1 (window") != NULL, "%s", failure);

@@ -15,9 +15,8 @@
 
 #define PAGE       ((size_t)4096)
 #define BOOK_MAGIC 0x72696e67626f6b31u /* "ringbok1" */
-#define ENTRIES    63
+#define ENTRIES    126 /* the first REGION_STAGES for stages */
 #define LOOKED_AT  8
-#define STAGE_ID   1
 
 #define OFFSET_BITS 40
 #define PLACE_BITS  8
@@ -32,9 +31,9 @@ struct book_entry {
 };
 
 struct book_page {
-    uint64_t magic, nonce, stage_bytes;
+    uint64_t magic, nonce;
     uint64_t given_up; /* written by the owner, once; read by views */
-    uint64_t reserved[4];
+    uint64_t reserved[5];
     struct book_entry entries[ENTRIES];
 };
 _Static_assert(sizeof(struct book_page) <= PAGE, "the book fits its page");
@@ -42,11 +41,7 @@ _Static_assert(sizeof(struct book_page) <= PAGE, "the book fits its page");
 struct region_book {
     int references, fd;
     struct book_page *page;
-    unsigned char *stage;
-    size_t stage_bytes;
-    struct device *device;
     pthread_mutex_t lock; /* of what follows, and of the entries */
-    bool stage_in_use;
     uint64_t last_id;
     unsigned char *regions[ENTRIES]; /* mapped here */
     int region_count;
@@ -73,16 +68,15 @@ static size_t whole_pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAG
 
 /* ---- the owner's side ---- */
 
-enum status region_book_open(struct region_book **out, size_t stage_bytes, struct device *device)
+enum status region_book_open(struct region_book **out)
 {
     *out = NULL;
     struct region_book *book = calloc(1, sizeof *book);
     if (book == NULL) return FAIL(STATUS_SYSTEM, "no memory for a book of regions");
-    size_t bytes = PAGE + whole_pages(stage_bytes);
     book->fd = memfd_create("ringzero-book", MFD_CLOEXEC);
     void *map = MAP_FAILED;
-    if (book->fd >= 0 && ftruncate(book->fd, (off_t)bytes) == 0 && fallocate(book->fd, 0, 0, (off_t)PAGE) == 0)
-        map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, book->fd, 0);
+    if (book->fd >= 0 && ftruncate(book->fd, (off_t)PAGE) == 0 && fallocate(book->fd, 0, 0, (off_t)PAGE) == 0)
+        map = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, book->fd, 0);
     if (map == MAP_FAILED) {
         int error = errno;
         if (book->fd >= 0) close(book->fd);
@@ -90,14 +84,9 @@ enum status region_book_open(struct region_book **out, size_t stage_bytes, struc
         return FAIL(STATUS_SYSTEM, "no shared memory for a book of regions: %s; raise ulimit -n", strerror(error));
     }
     book->page = map;
-    book->stage = (unsigned char *)map + PAGE;
-    book->stage_bytes = stage_bytes;
-    book->device = device;
     book->references = 1;
-    book->last_id = STAGE_ID;
     pthread_mutex_init(&book->lock, NULL);
     book->page->magic = BOOK_MAGIC;
-    book->page->stage_bytes = stage_bytes;
     if (getrandom(&book->page->nonce, sizeof book->page->nonce, 0) < 0) book->page->nonce = (uint64_t)getpid();
     *out = book;
     return STATUS_OK;
@@ -114,8 +103,7 @@ void region_book_close(struct region_book *book)
     if (book == NULL || __atomic_sub_fetch(&book->references, 1, __ATOMIC_ACQ_REL) > 0) return;
     for (int i = 0; i < ENTRIES; i++)
         if (book->regions[i] != NULL) region_free(book->regions[i], book);
-    if (book->stage_in_use) memory_count(book->device, MEMORY_COMMUNICATION, -(int64_t)book->stage_bytes);
-    munmap(book->page, PAGE + whole_pages(book->stage_bytes));
+    munmap(book->page, PAGE);
     close(book->fd);
     pthread_mutex_destroy(&book->lock);
     free(book);
@@ -142,14 +130,15 @@ static unsigned char *map_region(int *fd, size_t bytes)
     return NULL;
 }
 
-void *region_alloc(size_t bytes, struct region_book *book)
+/* In an entry from `place` on, before `end`. */
+static void *alloc_between(int place, int end, size_t bytes, struct region_book *book)
 {
     if (bytes == 0 || bytes >> OFFSET_BITS != 0) return NULL;
-    int place = 0, fd = -1;
+    int fd = -1;
     unsigned char *region = NULL;
     pthread_mutex_lock(&book->lock);
-    while (place < ENTRIES && book->regions[place] != NULL) place++;
-    if (place < ENTRIES) region = map_region(&fd, whole_pages(bytes));
+    while (place < end && book->regions[place] != NULL) place++;
+    if (place < end) region = map_region(&fd, whole_pages(bytes));
     if (region != NULL) {
         struct book_entry *entry = &book->page->entries[place];
         do book->last_id++;
@@ -163,6 +152,10 @@ void *region_alloc(size_t bytes, struct region_book *book)
     pthread_mutex_unlock(&book->lock);
     return region;
 }
+
+void *region_alloc(size_t bytes, struct region_book *book) { return alloc_between(REGION_STAGES, ENTRIES, bytes, book); }
+
+void *region_alloc_stage(size_t bytes, struct region_book *book) { return alloc_between(0, REGION_STAGES, bytes, book); }
 
 bool region_free(void *ptr, struct region_book *book)
 {
@@ -185,14 +178,14 @@ uint64_t region_reference(const void *ptr, size_t bytes, struct region_book *boo
 {
     const unsigned char *begin = ptr;
     uint64_t reference = 0;
-    if (begin >= book->stage && begin + bytes <= book->stage + book->stage_bytes)
-        return make_reference(0, STAGE_ID, (uint64_t)(begin - book->stage));
     pthread_mutex_lock(&book->lock);
-    for (int i = 0; book->region_count > 0 && i < ENTRIES && reference == 0; i++) {
+    for (int i = 0, left = book->region_count; left > 0 && i < ENTRIES && reference == 0; i++) {
         const struct book_entry *entry = &book->page->entries[i];
         const unsigned char *region = book->regions[i];
-        if (region == NULL || begin < region || begin + bytes > region + entry->bytes) continue;
-        reference = make_reference((uint64_t)i + 1, entry->id & ID_MASK, (uint64_t)(begin - region));
+        if (region == NULL) continue;
+        left--;
+        if (begin < region || begin + bytes > region + entry->bytes) continue;
+        reference = make_reference((uint64_t)i, entry->id & ID_MASK, (uint64_t)(begin - region));
     }
     pthread_mutex_unlock(&book->lock);
     return reference;
@@ -220,29 +213,6 @@ uint64_t region_bare_reference(const void *ptr, size_t bytes, struct region_book
     return copies ? (uint64_t)range.begin : 0;
 }
 
-/* Under the lock. */
-static enum status stage_allocate(struct region_book *book)
-{
-    TRY(memory_reserve(book->device, MEMORY_COMMUNICATION, book->stage_bytes));
-    if (fallocate(book->fd, 0, (off_t)PAGE, (off_t)whole_pages(book->stage_bytes)) != 0) {
-        memory_count(book->device, MEMORY_COMMUNICATION, -(int64_t)book->stage_bytes);
-        return FAIL(STATUS_SYSTEM, "cannot allocate %zu bytes of shared memory to stage data in: %s; lower "
-            "RINGZERO_SLOT_BYTES or RINGZERO_SLOTS, or set RINGZERO_WINDOW_BYTES to 0", book->stage_bytes, strerror(errno));
-    }
-    book->stage_in_use = true;
-    return STATUS_OK;
-}
-
-enum status region_stage(unsigned char **stage, struct region_book *book)
-{
-    enum status status = STATUS_OK;
-    pthread_mutex_lock(&book->lock);
-    if (!book->stage_in_use) status = stage_allocate(book);
-    pthread_mutex_unlock(&book->lock);
-    *stage = book->stage;
-    return status;
-}
-
 void region_book_give_up(struct region_book *book)
 {
     __atomic_store_n(&book->page->given_up, 1, __ATOMIC_SEQ_CST); /* before the user's next store: region_view_holds() */
@@ -254,7 +224,7 @@ void region_book_give_up(struct region_book *book)
 struct region_view {
     struct region_offer offer;
     const struct book_page *page;
-    size_t bytes; /* of the book */
+    int region_count; /* mapped */
     struct {
         const unsigned char *data; /* NULL: not mapped */
         size_t bytes;
@@ -287,41 +257,42 @@ enum status region_view_open(struct region_view **out, const struct region_offer
     struct stat file = {0};
     /* Through the file first: a page beyond its end must not be touched. */
     bool right = fd >= 0 && pread(fd, &seen, sizeof seen, 0) == (ssize_t)sizeof seen && fstat(fd, &file) == 0 &&
-                 seen.magic == BOOK_MAGIC && seen.nonce == offer->nonce &&
-                 file.st_size == (off_t)(PAGE + whole_pages(seen.stage_bytes));
+                 seen.magic == BOOK_MAGIC && seen.nonce == offer->nonce && file.st_size == (off_t)PAGE;
     void *map = MAP_FAILED;
-    if (right) map = mmap(NULL, (size_t)file.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (right) map = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
     if (fd >= 0) close(fd);
     if (map == MAP_FAILED) {
         free(view);
         return owner_is_gone(offer);
     }
     view->page = map;
-    view->bytes = (size_t)file.st_size;
     *out = view;
     return STATUS_OK;
 }
 
 static void view_unmap(struct region_view *view, int i)
 {
-    if (view->regions[i].data != NULL) munmap((void *)(uintptr_t)view->regions[i].data, view->regions[i].bytes);
+    if (view->regions[i].data == NULL) return;
+    munmap((void *)(uintptr_t)view->regions[i].data, view->regions[i].bytes);
     view->regions[i].data = NULL;
+    view->region_count--;
 }
 
 void region_view_close(struct region_view *view)
 {
     if (view == NULL) return;
     for (int i = 0; i < ENTRIES; i++) view_unmap(view, i);
-    munmap((void *)(uintptr_t)view->page, view->bytes);
+    munmap((void *)(uintptr_t)view->page, PAGE);
     free(view);
 }
 
 void region_view_sweep(struct region_view *view)
 {
-    for (int i = 0; i < ENTRIES; i++)
-        if (view->regions[i].data != NULL &&
-            __atomic_load_n(&view->page->entries[i].id, __ATOMIC_ACQUIRE) != view->regions[i].id)
-            view_unmap(view, i);
+    for (int i = 0, left = view->region_count; left > 0 && i < ENTRIES; i++) {
+        if (view->regions[i].data == NULL) continue;
+        left--;
+        if (__atomic_load_n(&view->page->entries[i].id, __ATOMIC_ACQUIRE) != view->regions[i].id) view_unmap(view, i);
+    }
 }
 
 /* Maps what entry i names. The descriptor was its own as long as the id has not changed after it was opened. */
@@ -342,6 +313,7 @@ static enum status view_map(struct region_view *view, int i)
     view->regions[i].data = map;
     view->regions[i].bytes = bytes;
     view->regions[i].id = id;
+    view->region_count++;
     return STATUS_OK;
 }
 
@@ -352,11 +324,8 @@ static enum status find(const unsigned char **ptr, uint64_t reference, size_t by
     uint64_t id = reference >> (OFFSET_BITS + PLACE_BITS) & ID_MASK;
     const unsigned char *region = NULL;
     size_t region_bytes = 0;
-    if (place == 0 && id == STAGE_ID) {
-        region = (const unsigned char *)view->page + PAGE;
-        region_bytes = view->bytes - PAGE;
-    } else if (place > 0 && place <= ENTRIES) {
-        int i = (int)place - 1;
+    if (place < ENTRIES) {
+        int i = (int)place;
         if (view->regions[i].data != NULL && (view->regions[i].id & ID_MASK) != id) view_unmap(view, i);
         if (view->regions[i].data == NULL) TRY(view_map(view, i));
         region = (view->regions[i].id & ID_MASK) == id ? view->regions[i].data : NULL;

@@ -1,16 +1,15 @@
 /* region: memory of one rank that the other ranks of its host read in place.
  *
- * A rank has one book, a shared segment that says which regions it has; the others open it once, as a view, and map a region
- * when they first meet a reference to it. Region 0 is the stage: a part of the book itself, for data whose own memory nobody
- * else can see. Everything is anonymous (memfd): nothing is left behind after SIGKILL, and what a view has mapped outlives its owner.
+ * A rank has one book, a shared page that says which regions it has; the others open it once, as a view, and map a region when
+ * they first meet a reference to it. Some regions are stages: for data whose own memory nobody else can see. Everything is
+ * anonymous (memfd): nothing is left behind after SIGKILL, and what a view has mapped outlives its owner.
  *
- *   offset   bytes         what                                                              written by
- *   0        64            book_head: what this is, and whether its owner has given up       owner
- *   64       63·32         entries: id (0: free), descriptor, bytes                          owner (id last, release)
- *   4096     stage_bytes   the stage                                                         owner
+ *   offset   bytes    what                                                                   written by
+ *   0        64       book_page: what this is, and whether its owner has given up            owner
+ *   64       126·32   entries, half of them for stages: id (0: free), descriptor, bytes      owner (id last, release)
  *
  *   reference, one word    bits 0–39    offset in the region
- *                          40–47        region: 0 the stage, i entry i − 1
+ *                          40–47        entry: 0–62 of stages, 63–125 of all other regions
  *                          48–62        id of the entry, never 0: a region freed and another in its place are told apart
  *                          63           the caller's
  *
@@ -29,7 +28,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "verbs/device.h"
 #include "verbs/status.h"
 
 struct region_book; /* own */
@@ -42,23 +40,27 @@ struct region_offer {
     uint64_t page; /* where the owner has its book mapped */
 };
 
-#define REGION_MARK ((uint64_t)1 << 63)
+#define REGION_MARK   ((uint64_t)1 << 63)
+#define REGION_STAGES 63 /* of a book, and as many other regions */
 
 /* Of memory that lies in no region: for region_view_copy(), not for region_view_find(). */
 static inline bool region_is_bare(uint64_t reference) { return (reference & ~REGION_MARK) >> 48 == 0; }
-static inline bool region_is_stage(uint64_t reference) { return (reference >> 40 & 0xff) == 0; }
+static inline bool region_is_stage(uint64_t reference)
+{
+    return !region_is_bare(reference) && (reference >> 40 & 0xff) < REGION_STAGES;
+}
 
-/* stage_bytes are asked for when the stage is first used, counted then as communication memory of the device.
- * errors: SYSTEM (descriptors, memory). share: one more owner; close: one less; NULL is accepted. Views may outlive the book.
+/* errors: SYSTEM (descriptors, memory). share: one more owner; close: one less; NULL is accepted. Views may outlive the book.
  * threads: any. */
-MUST_CHECK enum status region_book_open(struct region_book **book, size_t stage_bytes, struct device *device);
+MUST_CHECK enum status region_book_open(struct region_book **book);
 struct region_book *region_book_share(struct region_book *book);
 void region_book_close(struct region_book *book);
 struct region_offer region_book_offer(const struct region_book *book);
 
-/* Zeroed memory that views can map, aligned to 4096 bytes; not counted. NULL: no more entries, or none to be had: any other memory
- * will do, it is only slower. free returns false for memory that is no region. threads: any. */
+/* Zeroed memory that views can map, aligned to 4096 bytes; not counted. NULL: no more entries, or none to be had. free returns false
+ * for memory that is no region. threads: any. */
 void *region_alloc(size_t bytes, struct region_book *book);
+void *region_alloc_stage(size_t bytes, struct region_book *book);
 bool region_free(void *ptr, struct region_book *book);
 
 /* The reference to memory that lies in one region; 0: it does not. threads: any. */
@@ -71,9 +73,6 @@ uint64_t region_bare_reference(const void *ptr, size_t bytes, struct region_book
 
 /* Whether the kernel lets this process copy from the owner of a book. */
 bool region_offer_may_copy(const struct region_offer *offer);
-
-/* The stage. errors: SYSTEM when its memory is not to be had, with what to do. */
-MUST_CHECK enum status region_stage(unsigned char **stage, struct region_book *book);
 
 /* From here on region_view_holds() is false everywhere. */
 void region_book_give_up(struct region_book *book);

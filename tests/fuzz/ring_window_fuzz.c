@@ -1,5 +1,5 @@
 /* ring_window_fuzz: an operation of rank 0 by windows whose peers, all owners of one book, write
- * what they like into records, counters, the book and its stage, between any two looks at them: the
+ * what they like into records, counters and the book, between any two looks at them: the
  * operation may fail with DATA, PEER or SYSTEM, or wait for ever, and that is all: it maps and
  * reads nothing that is not a region, and opens nothing that makes it wait.
  *
@@ -10,6 +10,7 @@
 #include "verbs/region.c"
 
 #include "ring/window_part.h"
+#include "ring/window_stage.h"
 #include "tests/fuzz/edge_fixture.h"
 
 #define REGION_BYTES 100000
@@ -20,20 +21,19 @@ static const enum collective kinds[] = {
 /* What the peers have. */
 struct peers {
     struct region_book *book;
-    unsigned char *region;
+    unsigned char *region, *stage;
     uint64_t region_reference, stage_reference;
     int fifo; /* who opens it to read waits for a writer, and there is none */
 };
 
-static void peers_open(struct peers *peers, struct device *device)
+static void peers_open(struct peers *peers)
 {
-    unsigned char *stage;
-    if (region_book_open(&peers->book, 8192, device) != STATUS_OK ||
-        region_stage(&stage, peers->book) != STATUS_OK)
-        abort();
+    if (region_book_open(&peers->book) != STATUS_OK) abort();
+    peers->stage = region_alloc_stage(8192, peers->book);
     peers->region = region_alloc(REGION_BYTES, peers->book);
+    if (peers->stage == NULL) abort();
     peers->region_reference = region_reference(peers->region, 1, peers->book);
-    peers->stage_reference = region_reference(stage, 1, peers->book);
+    peers->stage_reference = region_reference(peers->stage, 1, peers->book);
     char path[64];
     snprintf(path, sizeof path, "/tmp/ringzero-fuzz-%d", (int)getpid());
     if (peers->region == NULL || mkfifo(path, 0600) != 0) abort();
@@ -44,7 +44,6 @@ static void peers_open(struct peers *peers, struct device *device)
 static void peers_close(struct peers *peers, const struct book_entry *honest)
 {
     memcpy(peers->book->page->entries, honest, sizeof peers->book->page->entries);
-    peers->book->page->stage_bytes = 8192;
     region_free(peers->region, peers->book);
     region_book_close(peers->book);
     close(peers->fifo);
@@ -71,7 +70,7 @@ static void act(struct fuzzed *fuzzed, const struct operation *operation, const 
 {
     struct book_page *page = peers->book->page;
     uint8_t what = fuzz_byte(input);
-    struct book_entry *entry = &page->entries[what / 8 % 2];
+    struct book_entry *entry = &page->entries[what / 8 % 2 * REGION_STAGES];
     switch (what % 8) {
     case 0:
     case 1: say(fuzzed, what, operation, peers, input); break;
@@ -79,11 +78,11 @@ static void act(struct fuzzed *fuzzed, const struct operation *operation, const 
     case 3: fuzzed->head = word(fuzzed->edge.fifo.step, input); break;
     case 4: fuzzed->head = fuzzed->edge.fifo.step; break; /* has read all */
     case 5:
-        entry->id = word(page->entries[0].id, input);
+        entry->id = word(entry->id, input);
         entry->bytes = word(REGION_BYTES, input);
         entry->fd = (int64_t)word((uint64_t)peers->fifo, input);
         break;
-    case 6: page->stage_bytes = word(8192, input); break;
+    case 6: entry->bytes = word(8192, input); break;
     case 7: page->given_up = what & 0x80 ? 1 : 0; break;
     }
 }
@@ -137,7 +136,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct device *device;
     struct peers peers;
     if (device_open(&device, "host") != STATUS_OK) abort();
-    peers_open(&peers, device);
+    peers_open(&peers);
     struct book_entry honest[ENTRIES];
     memcpy(honest, peers.book->page->entries, sizeof honest);
     struct ring_comm comm = {.device = device,
@@ -157,7 +156,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             .check_roots_bytes = SIZE_MAX,
             .channels = 1}};
     pthread_mutex_init(&comm.lock, NULL);
-    if (region_book_open(&comm.book, comm_stage_bytes(&comm), device) != STATUS_OK) abort();
+    if (region_book_open(&comm.book) != STATUS_OK) abort();
     for (int i = 0; i < 2 * n; i++) {
         books[i % n] = region_book_offer(peers.book);
         fuzzed_open(&fuzzed[i], (enum edge_side)(i / n), i % n, &shared, true);
@@ -189,6 +188,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (!in_place) free(operation.recv);
     for (int i = 0; i < 2 * n; i++) fuzzed_close(&fuzzed[i]);
     for (int r = 0; r < n; r++) region_view_close(views[r]);
+    window_stage_close(&comm);
     region_book_close(comm.book);
     peers_close(&peers, honest);
     device_close(device);
