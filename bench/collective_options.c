@@ -222,7 +222,7 @@ static const struct argp argp = {
         "size / time, "
     "busbw what each rank's link carries of it. The last column compares busbw (of one rank: "
     "algbw) with what this machine could do at best, measured in the same run: a memory copy by "
-    "all ranks at once, or a raw two-way TCP stream.\n\n"
+    "all ranks at once, or a raw two-way TCP stream through buffers as large as the largest message.\n\n"
     "Exit code: 0, or 1 when an operation failed, a result was wrong, or bytes sent differ from "
     "the prediction; 2 for bad input; 128 + signal when a rank was killed. With --on-death shrink it is rank 0's, so 0 when those "
     "that are left have finished.\n\n"

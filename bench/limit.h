@@ -4,6 +4,10 @@
  *   all edges shm, or one rank   memory copy     every rank copies a buffer of its own
  *   an edge over tcp             two-way stream  every rank writes to the next and reads from the
  * one before, over TCP connections of its own: no framing, no reduction, calls of 256 KiB
+ *
+ * A stream goes through buffers as large as the message, since that is what a collective has to read
+ * and to write. Beside it stands the same stream out of, and into, 256 KiB that stay in the cache:
+ * the connection alone, which a large message does not reach.
  */
 #ifndef BENCH_LIMIT_H
 #define BENCH_LIMIT_H
@@ -17,12 +21,13 @@
 
 struct limit {
     const char *what; /* "memory copy", "two-way TCP stream" or "one-way TCP stream" */
-    size_t bytes;     /* of one pass */
+    size_t bytes;     /* of the buffers; a pass is as long, of a stream at least 16 MiB */
     double gbps; /* 1e9 bytes copied, or sent one way, per second and rank: the slowest rank's */
+    double cached_gbps; /* of a stream: the same where the buffers are of 256 KiB. 0: no stream */
 };
 
 /* a and b: two buffers of at least `bytes` ≥ LIMIT_LEAST_BUFFER_BYTES each, which are overwritten.
- * A stream uses little of them and carries at least 16 MiB. collective. cost: about half a second.
+ * A stream carries at least 16 MiB. collective. cost: about half a second, of a stream a second.
  * errors: PEER, TIMEOUT (naming the peer), SYSTEM, those of the bootstrap. */
 MUST_CHECK enum status limit_measure(
     struct limit *limit, struct span a, struct span b, size_t bytes, struct job *job);

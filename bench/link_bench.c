@@ -108,8 +108,12 @@ static enum status report_head(
         LINK_SLOT_BYTES >> 10);
     printf("# Latency      : %.2f us (half of a round trip of %d bytes)\n", latency_ns / 1e3, MESSAGE_BYTES);
     printf("# Message rate : %.2f million/s (of %d bytes, one way)\n", 1e3 / message_ns, MESSAGE_BYTES);
-    printf("# Limit        : %s %.2f GB/s; %s %.2f GB/s each way\n#\n", limits->one_way.what,
+    printf("# Limit        : %s %.2f GB/s; %s %.2f GB/s each way\n", limits->one_way.what,
         limits->one_way.gbps, limits->both_ways.what, limits->both_ways.gbps);
+    if (limits->both_ways.cached_gbps > 0)
+        printf("#                of 256 KiB that stay cached %.2f GB/s; %.2f GB/s each way\n",
+            limits->one_way.cached_gbps, limits->both_ways.cached_gbps);
+    printf("#\n");
     printf("#%11s  %10s  %9s  %10s  %9s\n#%11s  %10s  %9s  %10s  %9s\n", "size", "one way", "of limit",
         "both ways", "of limit", "(B)", "(GB/s)", "", "(GB/s each)", "");
     cJSON *object = cJSON_CreateObject();
@@ -237,9 +241,8 @@ static const struct argp argp = {
     "message "
     "rate. "
     "--transport auto measures every transport that there is, in turn."
-    "\vThe limit beside it is a memory copy by both ranks at once, or a raw TCP stream without framing, "
-    "measured in "
-    "the same run. "
+    "\vThe limit beside it is a memory copy by both ranks at once, or a raw TCP stream without framing "
+    "through as much memory, measured in the same run. "
     "Every byte is copied into a slot and out of it, so a link over shared memory copies twice.\n\n"
     "Example:\n  ringzero link --transport tcp -b 8 -e 64M -f 8",
     children,

@@ -53,9 +53,11 @@ enum status report_ranks(const struct limit *limit, struct job *job)
         print_ring(job);
         printf("# Limit: %s of ", limit->what);
         print_bytes(limit->bytes);
-        printf(", all ranks at once: %.2f GB/s a rank; \"of limit\" is %s, out of place, divided "
-               "by it\n#\n",
-            limit->gbps, job->nranks == 1 ? "algbw" : "busbw");
+        printf(", all ranks at once: %.2f GB/s a rank", limit->gbps);
+        if (limit->cached_gbps > 0)
+            printf(" (of 256 KiB that stay cached: %.2f)", limit->cached_gbps);
+        printf("; \"of limit\" is %s, out of place, divided by it\n#\n",
+            job->nranks == 1 ? "algbw" : "busbw");
     }
     free(all);
     return status;
@@ -153,6 +155,7 @@ enum status report_row_json(const struct row *row, const struct limit *limit, FI
     add_measurement(object, "out_of_place", &row->out_of_place, row->each);
     add_measurement(object, "in_place", &row->in_place, row->each);
     cJSON_AddNumberToObject(object, "limit_bw", limit->gbps);
+    if (limit->cached_gbps > 0) cJSON_AddNumberToObject(object, "limit_cached_bw", limit->cached_gbps);
     cJSON_AddStringToObject(object, "memory", row->memory);
     return json_line_write(file, object);
 }

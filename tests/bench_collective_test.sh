@@ -82,6 +82,10 @@ keys='^\{"size":8192,"count":1024,"type":"float","redop":"none","root":-1,'
 keys+='"out_of_place":'$half',"in_place":'$half',"limit_bw":[0-9.e+-]+,"memory":"plain"\}$'
 [ "$(wc -l <"$work/json")" -eq 2 ] || fail "JSON has $(wc -l <"$work/json") lines, expected 2"
 head -1 "$work/json" | grep -qE "$keys" || fail "JSON is $(head -1 "$work/json")"
+measured 1 all_gather --ranks 2 $quick --transport tcp -b 8K -e 8K --json "$work/json"
+grep -qE ',"limit_bw":[0-9.e+-]+,"limit_cached_bw":[0-9.e+-]+,"memory"' "$work/json" || fail "JSON over TCP is $(cat "$work/json")"
+grep -qE '^# Limit: two-way TCP stream of 256 KiB, .* GB/s a rank \(of 256 KiB that stay cached: [0-9.]+\)' "$work/out" ||
+    fail "no limits of a stream: $(cat "$work/out")"
 if command -v python3 >/dev/null; then
     python3 -c 'import json, sys; [json.loads(line) for line in open(sys.argv[1])]' "$work/json" || fail "JSON does not parse"
 fi

@@ -11,6 +11,8 @@ for transport in shm tcp; do
     sizes=$(grep -v '^#' "$work/out" | awk 'NF != 5 { print "odd" } { printf "%s ", $1 }')
     [ "$sizes" = "7 2100 630000 " ] || fail "$transport: rows are: $(cat "$work/out")"
     for words in 'Latency' 'Message rate' 'Limit'; do grep -q "^# $words" "$work/out" || fail "$transport: no line \"$words\""; done
+    [ "$(grep -c '256 KiB that stay cached' "$work/out")" -eq "$([ $transport = tcp ] && echo 1 || echo 0)" ] ||
+        fail "$transport: limits are $(grep -A1 '^# Limit' "$work/out")"
     number='[0-9.e+-]+'
     head -1 "$work/json" | grep -qE '^\{"transport":"'$transport'","latency_us":'$number',"messages_per_s":'$number',"limit_one_way_bw":'$number',"limit_both_ways_bw":'$number'\}$' ||
         fail "$transport: JSON begins $(head -1 "$work/json")"
