@@ -1,5 +1,10 @@
-/* streaming: stores of 16-bit numbers past the caches, for ranges that are written once, whole, and
- * read much later: a plain store first fetches the line that it overwrites, and puts out another's.
+/* streaming: loops over ranges that no cache of a core holds.
+ *
+ * Lines are asked for some time before the loop comes to them, those that are overwritten as well:
+ * a processor does so by itself, but never far enough ahead, and not beyond a page.
+ *
+ * Stores of 16-bit numbers go past the caches where a range is written once, whole, and read much
+ * later: a plain store first fetches the line that it overwrites, and puts out another's.
  *
  *   head               pieces of STREAMING_PIECE, each streaming_store()     rest
  *   up to 16 bytes'    made in the first cache, then streamed                less than a piece
@@ -19,9 +24,19 @@
 #include <emmintrin.h>
 #endif
 
-#define STREAMING_PIECE 64 /* elements: two lines */
+#define STREAMING_LINE  64   /* bytes */
+#define STREAMING_AHEAD 4096 /* bytes: some 200 ns of one core's share of memory */
+#define STREAMING_PIECE 64   /* elements: two lines */
 #define STREAMING_ALIGN _Alignas(16)
 #define STREAMING_COUNT ((size_t)1 << 20) /* fewer are plainly stored: a core's own cache has them */
+
+/* Asks for the lines of the `bytes` that lie `ahead` bytes behind `at`, where nothing need be: into
+ * the second cache, since the first has what the loop is at. */
+static inline void streaming_ask(const void *at, size_t ahead, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += STREAMING_LINE)
+        __builtin_prefetch((const void *)((uintptr_t)at + ahead + i), 0, 2);
+}
 
 /* Elements of to (count) to be stored plainly before the first piece: all where there are few. */
 static inline size_t streaming_head(const uint16_t *to, size_t count)
