@@ -1,10 +1,11 @@
 /* How connections are told which congestion control to take (connection.h): the plain one on one machine, at both ends and
- * before they are connected; the system's between two addresses. ctest: timeout=20
+ * before they are connected; the system's between two addresses. And one that has no descriptor left. ctest: timeout=20
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -56,6 +57,31 @@ static void connect_from(const char *address, const char *expected)
     close(listening);
 }
 
+/* Whoever waits for a caller and has no descriptor left for it says so at once, not at its deadline. */
+static void accept_without_descriptors(void)
+{
+    struct connection listens, calls;
+    struct connection_offer offer;
+    struct rlimit saved, narrow;
+    bool ready = false, connected = false;
+    connection_begin(&listens, 1);
+    connection_begin(&calls, 0);
+    CHECK_OK(connection_listen(&offer, &listens, "127.0.0.1"));
+    for (int i = 0; i < 1000 && !connected; i++) CHECK_OK(connection_call(&connected, &calls, &offer));
+    CHECK(getrlimit(RLIMIT_NOFILE, &saved) == 0);
+    narrow = saved;
+    narrow.rlim_cur = (rlim_t)calls.fd + 1; /* the lowest free number is beyond it */
+    CHECK(setrlimit(RLIMIT_NOFILE, &narrow) == 0);
+    CHECK_STATUS(connection_accept(&ready, &listens), STATUS_SYSTEM);
+    CHECK_TEXT("rank 1");
+    CHECK_TEXT("raise ulimit -n");
+    CHECK(setrlimit(RLIMIT_NOFILE, &saved) == 0);
+    for (int i = 0; i < 1000 && !ready; i++) CHECK_OK(connection_accept(&ready, &listens));
+    CHECK(ready);
+    connection_close(&listens);
+    connection_close(&calls);
+}
+
 int main(void)
 {
     char systems[16] = "";
@@ -68,5 +94,6 @@ int main(void)
     close(fresh);
     connect_from("127.0.0.1", "reno");
     connect_from("127.0.0.2", systems); /* two addresses: as if on two machines */
+    accept_without_descriptors();
     return test_result();
 }

@@ -385,23 +385,23 @@ static void stranger_body(struct bootstrap *bootstrap, void *argument)
     struct device *device = open_device(setting);
     bool producer = bootstrap_rank(bootstrap) == 0;
     struct edge *edge = NULL;
-    int silent = -1, chatty = -1;
+    int silent[20], silent_count = 0, chatty = -1; /* more than have a place */
     if (!producer) {
         edge = open_edge(setting, EDGE_CONSUMER, bootstrap, device);
         int port = listening_port();
         CHECK(port > 0);
         close(knock(port, NULL));
         chatty = knock(port, "GET /metrics HTTP/1.1\r\nHost: nobody\r\n\r\n");
-        silent = knock(port, NULL);
+        while (silent_count < 20) silent[silent_count++] = knock(port, NULL);
     }
     CHECK_OK(bootstrap_barrier(bootstrap));
     int64_t begin = clock_ns();
     if (producer) edge = open_edge(setting, EDGE_PRODUCER, bootstrap, device);
     if (producer) produce(setting, edge);
     else consume(edge);
-    CHECK(clock_ns() - begin < clock_ms_to_ns(10000));
+    CHECK(clock_ns() - begin < clock_ms_to_ns(5000));
     CHECK_OK(bootstrap_barrier(bootstrap));
-    if (silent >= 0) close(silent);
+    while (silent_count > 0) close(silent[--silent_count]);
     if (chatty >= 0) close(chatty);
     edge_close(edge);
     device_close(device);

@@ -66,6 +66,7 @@ struct lobby {
     int pending_count, pending_room;
     int in_count; /* ranks that are in, rank 0 among them */
     bool *in;
+    bool ran_out; /* of file descriptors: who waited for one was dropped, perhaps a rank */
     struct hello *hellos; /* by rank: what each says of itself, rank 0 too */
     struct pollfd *polls; /* listener, pending, links by rank */
 };
@@ -99,6 +100,7 @@ static enum status accept_all(struct lobby *lobby)
         if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return STATUS_OK;
         if (fd < 0 && (errno == EMFILE || errno == ENFILE) && lobby->pending_count > 0) {
             drop_pending(lobby, 0, "held one of the last file descriptors");
+            lobby->ran_out = true;
             continue;
         }
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS))
@@ -254,9 +256,10 @@ static enum status lobby_missing(struct lobby *lobby)
     char missing[200], text[FRAME_TEXT_BYTES];
     hub_list_missing(missing, sizeof missing, lobby->in, b->nranks);
     snprintf(text, sizeof text,
-        "rank 0 waited %d ms for %d ranks and misses %s: see whether it was started, whether it reaches "
-        "this address, or raise RINGZERO_TIMEOUT_MS",
-        b->timeout_ms, b->nranks, missing);
+        "rank 0 waited %d ms for %d ranks and misses %s: %s",
+        b->timeout_ms, b->nranks, missing,
+        lobby->ran_out ? "its file descriptors did not suffice: raise `ulimit -n` where it runs"
+                       : "see whether it was started, whether it reaches this address, or raise RINGZERO_TIMEOUT_MS");
     refuse_all(lobby, STATUS_TIMEOUT, text);
     return FAIL(STATUS_TIMEOUT, "%s", text);
 }

@@ -146,7 +146,7 @@ enum status connection_listen(
     int fd = socket(name.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     connection->listen_fd = fd;
     if (fd >= 0) connection_tune_listener(fd);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&name, length) != 0 || listen(fd, 16) != 0 ||
+    if (fd < 0 || bind(fd, (struct sockaddr *)&name, length) != 0 || listen(fd, SOMAXCONN) != 0 ||
         getsockname(fd, (struct sockaddr *)&name, &length) != 0)
         return FAIL(STATUS_SYSTEM,
             "cannot listen on %s: %s; raise ulimit -n or choose another RINGZERO_INTERFACE",
@@ -163,23 +163,54 @@ static void stranger_drop(struct stranger *stranger, const char *why, int peer)
     stranger->fd = -1;
 }
 
-static void strangers_accept(struct connection *connection)
+/* A free place, else that of the one that has been silent the longest. */
+static struct stranger *choose_place(struct connection *connection)
 {
+    struct stranger *oldest = &connection->strangers[0];
     for (int i = 0; i < CONNECTION_STRANGERS; i++) {
         struct stranger *stranger = &connection->strangers[i];
-        if (stranger->fd >= 0) continue;
+        if (stranger->fd < 0) return stranger;
+        if (stranger->since_ns < oldest->since_ns) oldest = stranger;
+    }
+    return oldest;
+}
+
+static bool is_silent_for(int64_t ms, const struct stranger *stranger)
+{
+    return clock_ns() - stranger->since_ns > clock_ms_to_ns(ms);
+}
+
+static void stranger_take(struct stranger *stranger, int fd, const struct sockaddr_storage *name)
+{
+    *stranger = (struct stranger){.fd = fd, .since_ns = clock_ns()};
+    const void *raw = name->ss_family == AF_INET
+                          ? (const void *)&((const struct sockaddr_in *)name)->sin_addr
+                          : (const void *)&((const struct sockaddr_in6 *)name)->sin6_addr;
+    inet_ntop(name->ss_family, raw, stranger->from, sizeof stranger->from);
+}
+
+static bool lacks_descriptors(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
+/* Until none waits; one that broke while it waited is as none. */
+static enum status strangers_accept(struct connection *connection)
+{
+    for (;;) {
+        struct stranger *place = choose_place(connection);
+        if (place->fd >= 0 && !is_silent_for(CONNECTION_CROWDED_MS, place)) return STATUS_OK;
         struct sockaddr_storage name = {0};
         socklen_t length = sizeof name;
         int fd = accept4(
             connection->listen_fd, (struct sockaddr *)&name, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        /* None waits; a real failure ends in the deadline of whoever waits, naming the peer. */
-        if (fd < 0) return;
-        *stranger = (struct stranger){
-            .fd = fd, .deadline_ns = clock_ns() + clock_ms_to_ns(CONNECTION_STRANGER_MS)};
-        const void *raw = name.ss_family == AF_INET
-                              ? (void *)&((struct sockaddr_in *)&name)->sin_addr
-                              : (void *)&((struct sockaddr_in6 *)&name)->sin6_addr;
-        inet_ntop(name.ss_family, raw, stranger->from, sizeof stranger->from);
+        if (fd < 0 && lacks_descriptors(errno))
+            return FAIL(STATUS_SYSTEM, "cannot accept the connection of rank %d: %s; raise ulimit -n",
+                connection->peer, strerror(errno));
+        if (fd < 0) return STATUS_OK;
+        if (place->fd >= 0)
+            stranger_drop(place, "it stayed silent, and others wait", connection->peer);
+        stranger_take(place, fd, &name);
     }
 }
 
@@ -193,7 +224,7 @@ static bool stranger_listen(struct stranger *stranger, const struct connection *
     } else if (got < 0 && !connection_must_wait(errno)) {
         stranger_drop(stranger, strerror(errno), connection->peer);
     } else if (got < 0) {
-        if (clock_ns() > stranger->deadline_ns)
+        if (is_silent_for(CONNECTION_STRANGER_MS, stranger))
             stranger_drop(stranger, "it stayed silent", connection->peer);
     } else {
         stranger->got += (size_t)got;
@@ -207,7 +238,7 @@ static bool stranger_listen(struct stranger *stranger, const struct connection *
 
 enum status connection_accept(bool *ready, struct connection *connection)
 {
-    strangers_accept(connection);
+    TRY(strangers_accept(connection));
     for (int i = 0; i < CONNECTION_STRANGERS; i++) {
         struct stranger *stranger = &connection->strangers[i];
         if (stranger->fd < 0 || !stranger_listen(stranger, connection)) continue;

@@ -7,7 +7,7 @@
  *                                                   says hello { magic, the offer's nonce }
  *
  * Whoever connects and cannot say the nonce is a stranger, a port scanner perhaps: it is dropped
- * with a warning, and neither hangs nor ends the job. All words are in host order: both ends run
+ * with a warning, and neither hangs nor ends the job; many silent ones cannot keep the caller out. All words are in host order: both ends run
  * the same build (the bootstrap refuses another).
  */
 #ifndef VERBS_CONNECTION_H
@@ -21,8 +21,9 @@
 #include "verbs/status.h"
 
 #define CONNECTION_MAGIC       0x72696e6774637031u /* "ringtcp1" */
-#define CONNECTION_STRANGERS   4                   /* accepted ones that have not said hello yet */
-#define CONNECTION_STRANGER_MS 5000                /* how long one may stay silent */
+#define CONNECTION_STRANGERS   16                  /* accepted ones that have not said hello yet */
+#define CONNECTION_STRANGER_MS 5000                /* how long one may stay silent, */
+#define CONNECTION_CROWDED_MS  500                 /* and when newer ones wait for its place */
 
 struct connection_offer {
     uint64_t nonce;
@@ -38,7 +39,7 @@ struct connection_hello {
 /* One that has not proved to be the caller. */
 struct stranger {
     int fd; /* -1: free place */
-    int64_t deadline_ns;
+    int64_t since_ns;
     size_t got;
     struct connection_hello hello;
     char from[64];
@@ -61,7 +62,7 @@ MUST_CHECK enum status connection_listen(
     struct connection_offer *offer, struct connection *connection, const char *address);
 
 /* Called until *ready; neither ever blocks. errors: PEER, DATA (an offer without an address),
- * SYSTEM. */
+ * SYSTEM (descriptors). */
 MUST_CHECK enum status connection_accept(bool *ready, struct connection *connection);
 MUST_CHECK enum status connection_call(
     bool *ready, struct connection *connection, const struct connection_offer *offer);

@@ -91,7 +91,8 @@ enum status segment_create(struct segment *segment, struct segment_offer *offer,
     segment->bytes = segment_bytes(config);
     segment->fd = memfd_create("ringzero-edge", MFD_CLOEXEC);
     if (segment->fd < 0)
-        return FAIL(STATUS_SYSTEM, "memfd_create failed: %s; use --transport tcp", strerror(errno));
+        return FAIL(STATUS_SYSTEM, "memfd_create failed: %s; raise ulimit -n or use --transport tcp",
+            strerror(errno));
     if (ftruncate(segment->fd, (off_t)segment->bytes) != 0)
         return FAIL(STATUS_SYSTEM, "cannot size shared memory to %zu bytes: %s", segment->bytes,
             strerror(errno));
@@ -121,7 +122,8 @@ static enum status open_offered(
             "table: use --transport tcp",
             config->peer, path);
     if (segment->fd < 0)
-        return FAIL(STATUS_SYSTEM, "cannot open rank %d's memory at %s: %s; use --transport tcp",
+        return FAIL(STATUS_SYSTEM,
+            "cannot open rank %d's memory at %s: %s; raise ulimit -n or use --transport tcp",
             config->peer, path, strerror(errno));
     struct stat file;
     if (fstat(segment->fd, &file) != 0 || file.st_size != (off_t)segment->bytes)
@@ -180,7 +182,9 @@ bool segment_available(const char **why, const struct device *device)
     (void)device;
     int fd = memfd_create("ringzero-probe", MFD_CLOEXEC);
     if (fd < 0) {
-        *why = "memfd_create is not allowed here";
+        bool lacks = errno == EMFILE || errno == ENFILE;
+        *why = lacks ? "there are too few file descriptors (raise ulimit -n)"
+                     : "memfd_create is not allowed here";
         return false;
     }
     close(fd);

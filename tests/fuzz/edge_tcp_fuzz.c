@@ -72,7 +72,7 @@ static bool hear_hello(struct connection *connection, int mine, int peer, struct
 {
     struct stranger *stranger = &connection->strangers[0];
     *stranger = (struct stranger){
-        .fd = mine, .deadline_ns = clock_ns() + clock_ms_to_ns(CONNECTION_STRANGER_MS), .from = "fuzz"};
+        .fd = mine, .since_ns = clock_ns(), .from = "fuzz"};
     connection->nonce = NONCE;
     bool is_caller = false;
     for (int i = 0; i < 4 && !is_caller && stranger->fd >= 0; i++) {
