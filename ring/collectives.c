@@ -301,26 +301,11 @@ static struct sent predict(const struct operation *operation, bool grouped)
     return sent;
 }
 
-/* An operation that is never run, of a communicator that is only described. */
-static struct sent predict_call(const struct ring_call *call, struct ring_comm *described, bool has_memory)
+static struct sent predict_call(const struct ring_call *call, struct ring_comm *described)
 {
-    int nranks = described->nranks;
     size_t *begins = NULL;
-    if (call->counts != NULL && begins_of(&begins, call->counts, nranks) != STATUS_OK) abort();
-    bool strided = call->collective != COLLECTIVE_ALL_REDUCE && collective_chunks(call->collective, nranks) > 1;
-    struct operation operation = {
-        .comm = described,
-        .collective = call->collective,
-        .reduction = {.dtype = call->dtype, .redop = call->redop, .nranks = nranks,
-            .wide = reduce_is_wide(call->dtype, call->redop, call->reduce_dtype, nranks)},
-        .root = call->root,
-        .count = begins != NULL ? begins[nranks] : call->count,
-        .stride = call->stride != 0 ? call->stride : strided && begins == NULL ? call->count : 0,
-        .begins = begins,
-        .has_memory = has_memory,
-        .recv_is_chunk = call->collective == COLLECTIVE_REDUCE_SCATTER,
-        .send_is_chunk = call->collective == COLLECTIVE_ALL_GATHER,
-    };
+    if (call->counts != NULL && begins_of(&begins, call->counts, described->nranks) != STATUS_OK) abort();
+    struct operation operation = operation_of_call(call, begins, described);
     struct sent sent = predict(&operation, call->grouped || call->on_device);
     free(begins);
     return sent;
@@ -335,11 +320,12 @@ static struct sent predict_in(const struct ring_call *call, int rank, const stru
         .one_memory = comm->one_memory,
         .has_windows = comm->has_windows,
         .has_copies = comm->has_copies,
+        .has_memory = comm->has_memory,
         .ranks = comm->ranks,
         .host_ranks = comm->host_ranks,
         .order = comm->order,
     };
-    return predict_call(call, &described, comm->has_memory);
+    return predict_call(call, &described);
 }
 
 uint64_t ring_predict_sent_bytes(const struct ring_call *call, int nranks, int rank, const struct ring_comm *comm)
@@ -350,7 +336,7 @@ uint64_t ring_predict_sent_bytes(const struct ring_call *call, int nranks, int r
     for (int p = 0; p < nranks; p++) order[p] = p;
     struct ring_comm described = {.nranks = nranks, .rank = rank, .one_memory = true, .order = order,
         .config = {.exchange_bytes = COMM_EXCHANGE_BYTES, .channels = 1}};
-    uint64_t bytes = predict_call(call, &described, false).bytes;
+    uint64_t bytes = predict_call(call, &described).bytes;
     free(order);
     return bytes;
 }

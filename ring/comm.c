@@ -88,13 +88,18 @@ static int64_t ranks_beside(int rank, const struct ring_comm *comm)
     return beside;
 }
 
-/* By what all have told, so alike on all: the star serves ranks that share cores, those of splits too, which take the choice over. */
-static void choose_star(struct ring_comm *comm, const struct introduction *all)
+static bool share_cores(const struct introduction *all, const struct ring_comm *comm)
 {
     bool share = false;
     for (int r = 0; r < comm->nranks && !share; r++) share = ranks_beside(r, comm) > all[r].cores;
+    return share;
+}
+
+/* By what all have told, so alike on all: the star serves ranks that share cores, those of splits too, which take the choice over. */
+void comm_choose_star(struct ring_comm *comm, bool share_cores)
+{
     comm->star_is_auto = comm->config.star_bytes == COMM_STAR_AUTO;
-    if (comm->star_is_auto) comm->config.star_bytes = share ? COMM_STAR_BYTES : COMM_NO_STAR;
+    if (comm->star_is_auto) comm->config.star_bytes = share_cores ? COMM_STAR_BYTES : COMM_NO_STAR;
 }
 
 /* Whether each may copy from all others of its host. */
@@ -136,7 +141,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
         comm->ranks[r] = all[r].rank;
         comm->books[r] = all[r].book;
     }
-    choose_star(comm, all);
+    comm_choose_star(comm, share_cores(all, comm));
     TRY(comm_choose_levels(comm, comm->config.hierarchy == HIERARCHY_TWO_LEVEL));
     TRY(try_copies(comm));
     return exchange_devices(comm);
@@ -164,8 +169,7 @@ enum status comm_allocate(struct ring_comm *comm)
     return STATUS_OK;
 }
 
-/* Of what is in host memory: slots that are CUDA memory do not serve it. */
-static const struct transport *transport_between(int a, int b, const struct ring_comm *comm)
+const struct transport *comm_transport_between(int a, int b, const struct ring_comm *comm)
 {
     bool given = comm->transport != NULL && comm->transport != &transport_cuda_ipc;
     return given ? comm->transport : topology_transport(&comm->ranks[a], &comm->ranks[b]);
@@ -197,14 +201,14 @@ bool comm_reads_memory(int a, int b, const struct ring_comm *comm)
 static const struct transport *edge_transport(int channel, int peer, const struct ring_comm *comm)
 {
     bool of_device = channel >= comm_device_channel(comm);
-    return (of_device ? device_transport_between : transport_between)(comm->rank, peer, comm);
+    return (of_device ? device_transport_between : comm_transport_between)(comm->rank, peer, comm);
 }
 
 static bool shares_one_memory(const struct ring_comm *comm)
 {
     for (int a = 0; a < comm->nranks; a++)
         for (int b = 0; b < a; b++)
-            if (!transport_between(a, b, comm)->peer_reads_slots) return false;
+            if (!comm_transport_between(a, b, comm)->peer_reads_slots) return false;
     return true;
 }
 
@@ -222,7 +226,7 @@ static bool can_have_windows(const struct ring_comm *comm)
     if (comm->nranks < 2 || comm->nranks > WINDOW_MOST_RANKS || comm->config.window_bytes == WINDOW_NONE) return false;
     if (comm->host_ranks > 1 || comm->orders_differ) return false; /* hosts that are pretended: windows add in the order of one ring */
     for (int r = 0; r < comm->nranks; r++) {
-        if (transport_between(0, r, comm) != &transport_shm || comm->books[r].pid == 0) return false;
+        if (comm_transport_between(0, r, comm) != &transport_shm || comm->books[r].pid == 0) return false;
     }
     return true;
 }

@@ -134,6 +134,9 @@ static inline struct edge **comm_edge_place(int channel, enum edge_side side, in
 MUST_CHECK enum status comm_edge(
     struct edge **edge, int channel, enum edge_side side, int peer, struct ring_comm *comm);
 
+/* The transport between two ranks for what is in host memory: slots that are CUDA memory do not serve it. Alike on all ranks. */
+const struct transport *comm_transport_between(int a, int b, const struct ring_comm *comm);
+
 /* A transport between two of its ranks, for CUDA memory, that needs the host meanwhile; NULL: all edges are cuda_ipc's. Alike on all
  * ranks. */
 const struct transport *comm_detour(const struct ring_comm *comm);

@@ -1,4 +1,4 @@
-/* comm_open: the steps in which a communicator opens, for all the ways there are: comm.c and comm_split.c alone.
+/* comm_open: the steps in which a communicator opens, for all the ways there are: comm.c, comm_split.c, and path.c, which only describes one.
  *
  *   allocate       rank, nranks and config are known
  *   …              ranks, books and devices of its members
@@ -15,6 +15,8 @@
 MUST_CHECK enum status comm_allocate(struct ring_comm *comm);
 /* must: RINGZERO_HIERARCHY=two_level is an error where there cannot be two; else it is flat there. */
 MUST_CHECK enum status comm_choose_levels(struct ring_comm *comm, bool must);
+/* Whether some host has more ranks than cores decides, where RINGZERO_STAR_BYTES is not given. */
+void comm_choose_star(struct ring_comm *comm, bool share_cores);
 void comm_draw_rings(struct ring_comm *comm);
 void comm_tell_rings(const struct ring_comm *comm);
 

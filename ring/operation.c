@@ -41,6 +41,29 @@ void operation_chunk(size_t *begin, size_t *count, const struct operation *opera
     }
 }
 
+struct operation operation_of_call(
+    const struct ring_call *call, const size_t *begins, struct ring_comm *comm)
+{
+    enum collective collective = call->collective;
+    int n = comm->nranks;
+    bool strided = collective != COLLECTIVE_ALL_REDUCE && collective_chunks(collective, n) > 1;
+    return (struct operation){
+        .comm = comm,
+        .collective = collective,
+        .reduction = {.dtype = call->dtype,
+            .redop = call->redop,
+            .nranks = n,
+            .wide = reduce_is_wide(call->dtype, call->redop, call->reduce_dtype, n)},
+        .root = call->root,
+        .count = begins != NULL ? begins[n] : call->count,
+        .stride = call->stride != 0 ? call->stride : strided && begins == NULL ? call->count : 0,
+        .begins = begins,
+        .has_memory = comm->has_memory,
+        .recv_is_chunk = collective == COLLECTIVE_REDUCE_SCATTER,
+        .send_is_chunk = collective == COLLECTIVE_ALL_GATHER,
+    };
+}
+
 static bool between_two(enum collective collective)
 {
     return collective == COLLECTIVE_SEND || collective == COLLECTIVE_RECV;

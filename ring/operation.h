@@ -28,6 +28,7 @@
 #define RING_MAX_CHANNELS 16
 
 struct flight;
+struct ring_call;
 struct ring_comm;
 
 enum cursor_wait { CURSOR_RUNNING, CURSOR_WAITS_DATA, CURSOR_WAITS_ROOM, CURSOR_DRAINING };
@@ -164,6 +165,10 @@ struct operation {
     bool done;             /* written under the engine's lock */
     enum status status;    /* its text is room->text */
 };
+
+/* One that is never run: for predictions. comm may be only described; begins: as the operation's. */
+struct operation operation_of_call(
+    const struct ring_call *call, const size_t *begins, struct ring_comm *comm);
 
 /* Prepares the cursors or the exchange; opens every edge that the plan needs, without waiting. Needs comm, room, collective …
  * exchanges, sequence. By the engine only, when all older operations that it must follow are done. */
