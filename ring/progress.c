@@ -71,6 +71,8 @@ void progress_share_cores(struct progress *progress)
     progress->yields = YIELDS_WHEN_SHARED;
 }
 
+bool progress_shares_cores(const struct progress *progress) { return progress->spins == 0; }
+
 struct bell *progress_bell(const struct progress *progress) { return progress->bell; }
 
 struct progress *progress_share(struct progress *progress)

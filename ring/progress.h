@@ -31,6 +31,7 @@ void progress_close(struct progress *progress);
 
 /* With more ranks on this host than cores, whoever is waited for needs the core: then waiting yields at once instead of spinning. */
 void progress_share_cores(struct progress *progress);
+bool progress_shares_cores(const struct progress *progress);
 
 /* What edges are to be opened with, so that their peers can wake the driver. */
 struct bell *progress_bell(const struct progress *progress);

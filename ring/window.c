@@ -7,7 +7,7 @@
  *   post inputs ──► peers' reduce        post results ──► peers' keep
  *   reduce      inputs of all peers and the own ──► own chunk in recv
  *   keep        results of a peer ──► its chunk in recv
- *   drain       all that was posted has been read: the heads of the FIFOs say so
+ *   drain       all that was posted from the caller's memory has been read: the heads of the FIFOs say so
  *
  * A turn fills one area of the stage, for all peers, when all have freed the area's last turn (window_stage.h).
  * Nothing waits in a circle: reducing needs no area (results are staged from recv), results can always be kept, and all ranks
@@ -20,14 +20,16 @@
 #include <string.h>
 
 #include "ring/comm.h"
-#include "ring/exchange.h"
+#include "ring/progress.h"
 #include "ring/trace.h"
 #include "ring/window_part.h"
 #include "ring/window_stage.h"
 
 #define UNIT           ((size_t)256 << 10) /* bytes: done in one go */
 #define TILE           ((size_t)4 << 10)   /* bytes: sums in the first cache */
-#define SMALLEST_PIECE ((size_t)16 << 10)  /* bytes: below, cutting costs more than it overlaps */
+#define PIECES         (WINDOW_AREAS / 2)  /* of what is large: the next operation finds the other areas free */
+#define SMALLEST_PIECE ((size_t)16 << 10)  /* bytes: below, cutting costs more than it overlaps; */
+#define SHARED_PIECE   ((size_t)64 << 10)  /* where ranks take turns on a core less overlaps anyway */
 #define CACHE_BYTES    ((size_t)4 << 20)   /* results larger than this are not wanted in this core's cache */
 
 enum step { STEP_INPUTS, STEP_RESULTS }; /* of trace events */
@@ -81,11 +83,13 @@ static void post(struct operation *operation, int i, uint64_t reference, size_t 
             .chunk = result ? self : peer, .from = -1, .to = peer, .bytes = bytes});
 }
 
-/* Small data are cut too, so that one rank reads while another still copies. */
-static size_t piece_bytes(size_t room, size_t total)
+/* Of a part of an area. Small data are cut too, so that one rank reads while another still copies. */
+static size_t piece_bytes(size_t parts, size_t total, const struct operation *operation)
 {
-    size_t piece = total / WINDOW_AREAS < SMALLEST_PIECE ? SMALLEST_PIECE : (total / WINDOW_AREAS + 63) / 64 * 64;
-    return piece < room ? piece : room / 64 * 64;
+    size_t room = window_stage_area_bytes(operation->comm) / parts / 64 * 64;
+    size_t smallest = progress_shares_cores(operation->comm->progress) ? SHARED_PIECE : SMALLEST_PIECE;
+    size_t piece = total / PIECES < smallest ? smallest : (total / PIECES + 63) / 64 * 64;
+    return piece < room ? piece : room;
 }
 
 static void copy_to_stage(const struct operation *operation, unsigned char *to, const unsigned char *from, size_t bytes)
@@ -103,7 +107,7 @@ static void post_inputs(struct operation *operation, bool *moved)
     unsigned char *area = window->input_reference != 0 ? NULL : window_stage_area(operation->comm);
     if (window->input_reference == 0 && area == NULL) return;
     size_t piece = window->inputs_largest;
-    if (area != NULL) piece = piece_bytes(window_stage_area_bytes(operation->comm) / (size_t)peers, window->inputs_largest);
+    if (area != NULL) piece = piece_bytes((size_t)peers, window->inputs_largest, operation);
     for (int i = 0; i < peers; i++) {
         int peer = peer_at(i, operation);
         size_t bytes = window_input_bytes(peer, operation), from = window_chunk_offset(peer, operation) + window->inputs_posted;
@@ -137,7 +141,7 @@ static void post_results(struct operation *operation, bool *moved)
     if (window->result_reference == 0) {
         unsigned char *area = window_stage_area(operation->comm);
         if (area == NULL) return;
-        size_t piece = piece_bytes(window_stage_area_bytes(operation->comm), window_result_bytes(operation->comm->rank, operation));
+        size_t piece = piece_bytes(1, window_result_bytes(operation->comm->rank, operation), operation);
         if (bytes > piece) bytes = piece;
         copy_to_stage(operation, area, from, bytes);
         if (operation->streaming) streaming_fence();
@@ -384,12 +388,14 @@ static bool has_all(const struct operation *operation)
     return true;
 }
 
-/* Everything has been posted, and read by all. */
+/* Everything has been posted, and what others read in the caller's memory has been read by all. What is staged they read when they
+ * come to it: the next operations fill other areas until then. */
 static bool is_drained(const struct operation *operation)
 {
     const struct window *window = &operation->room->window;
     if (window->inputs_posted < window->inputs_largest) return false;
     if (window->results_posted < window_result_bytes(operation->comm->rank, operation)) return false;
+    if (window->input_reference == 0 && window->result_reference == 0) return true;
     for (int e = 0; e < operation->edge_count; e++)
         if (operation->edges[e]->config.side == EDGE_PRODUCER && fifo_unfreed(&operation->edges[e]->fifo) > 0) return false;
     return true;

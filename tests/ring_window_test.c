@@ -193,6 +193,36 @@ static void run_at_once(struct ring_comm *comm, struct device *device)
     for (int t = 1; t < 3; t++) ring_comm_close(all[t].comm);
 }
 
+/* A root ends when it has staged, also before anyone else has come, and may write where it has sent from. */
+static void ahead_body(struct bootstrap *bootstrap, void *argument)
+{
+    enum { COUNT = 5000, ROUNDS = 3 };
+    struct ring_config config = {.transport = "shm", .window_bytes = 1};
+    struct device *device = NULL;
+    struct ring_comm *comm = NULL;
+    int *root_has_ended = argument;
+    CHECK_OK(device_open(&device, "host"));
+    if (CHECK_OK(ring_comm_open(&comm, &config, bootstrap, device))) {
+        bool root = ring_comm_rank(comm) == 1;
+        int32_t *x = calloc(COUNT, sizeof *x);
+        struct span span = span_host(x, COUNT * sizeof *x);
+        CHECK_OK(ring_broadcast(span, span, COUNT, DTYPE_INT32, 1, comm, NULL)); /* all are connected */
+        for (int ms = 0; !root && ms < 2000 && !__atomic_load_n(root_has_ended, __ATOMIC_ACQUIRE); ms++) pause_ms(1);
+        CHECK(root || __atomic_load_n(root_has_ended, __ATOMIC_ACQUIRE));
+        for (int round = 0; round < ROUNDS; round++) {
+            size_t wrong = 0;
+            for (size_t i = 0; i < COUNT; i++) x[i] = root ? value_at(round, i) : -1;
+            CHECK_OK(ring_broadcast(span, span, COUNT, DTYPE_INT32, 1, comm, NULL));
+            for (size_t i = 0; i < COUNT; i++) wrong += x[i] != value_at(round, i);
+            CHECK_MSG(wrong == 0, "%zu elements are wrong", wrong);
+        }
+        if (root) __atomic_store_n(root_has_ended, 1, __ATOMIC_RELEASE);
+        free(x);
+    }
+    ring_comm_close(comm);
+    device_close(device);
+}
+
 static void large_body(struct bootstrap *bootstrap, void *argument)
 {
     (void)argument;
@@ -337,6 +367,8 @@ int main(void)
     int before = count_files("/proc/self/fd", "");
     for (int n = 2; n <= 5; n += EVERY) ranks_as_threads(n, 30000, large_body, NULL);
     CHECK(ranks_as_processes(3, 30000, large_body, NULL, -1) == 0);
+    int root_has_ended = 0;
+    ranks_as_threads(3, DEADLINE_MS, ahead_body, &root_has_ended);
     ranks_as_threads(2, DEADLINE_MS, give_up_body, NULL);
     ranks_as_threads(2, DEADLINE_MS, give_up_bare_body, NULL);
     CHECK(ranks_as_processes(2, 30000, large_body, NULL, -1) == 0);
