@@ -32,7 +32,7 @@ static void print_ring(const struct job *job)
     if (host_ranks > 1) printf("; in two levels, %d hosts of %d ranks", job->nranks / host_ranks, host_ranks);
     printf("; %d channel%s, %d slots of ", config->channels, PLURAL(config->channels),
         (int)config->slot_count);
-    print_bytes(config->slot_bytes);
+    print_bytes(ring_comm_slot_bytes(job->comm));
     printf(" an edge, deadline %d ms\n", config->timeout_ms);
 }
 

@@ -274,10 +274,11 @@ void comm_tell_rings(const struct ring_comm *comm)
     for (int channel = 0; channel < comm->config.channels; channel++) tell_ring(comm, channel);
     LOG_INFO("ring", "%s: %s", topology_shape_text(text, topology_shape(&topology)),
         comm->host_ranks > 1 ? "sums in two levels, inside each host and then between hosts" : "sums round the ring");
-    LOG_INFO("ring", "RINGZERO_TRANSPORT %s, RINGZERO_SLOT_BYTES %zu, RINGZERO_SLOTS %llu, RINGZERO_CHANNELS %d, "
+    LOG_INFO("ring", "RINGZERO_TRANSPORT %s, RINGZERO_SLOT_BYTES %zu (of a ring %zu), RINGZERO_SLOTS %llu, RINGZERO_CHANNELS %d, "
         "RINGZERO_EXCHANGE_BYTES %zu, RINGZERO_STAR_BYTES %zu (%s), RINGZERO_WINDOW_BYTES %zu (%s), RINGZERO_CHECK_ROOTS %zu, "
         "RINGZERO_HIERARCHY %s, RINGZERO_TIMEOUT_MS %d",
-        comm->config.transport, comm->config.slot_bytes, (unsigned long long)comm->config.slot_count, comm->config.channels,
+        comm->config.transport, comm->config.slot_bytes, comm_ring_slot_bytes(comm),
+        (unsigned long long)comm->config.slot_count, comm->config.channels,
         comm->config.exchange_bytes, comm->config.star_bytes == COMM_NO_STAR ? 0 : comm->config.star_bytes,
         exchange_has_star(comm) ? "in use" : "not in use", comm->config.window_bytes,
         !comm->has_windows ? "not in use" : comm->has_copies ? "in use, on any memory" : "in use",
@@ -415,6 +416,7 @@ static struct edge_config edge_config_of(int channel, enum edge_side side, int p
         .device = comm->device,
         .bell = progress_bell(comm->progress),
     };
+    if (channel < comm->config.channels) config.slot_bytes = comm_ring_slot_bytes(comm);
     if (comm->kernels && channel >= comm_device_channel(comm) && comm->config.cuda_line_bytes != KERNEL_NO_LINES)
         config.flagged_bytes = kernel_flagged_bytes(comm->config.cuda_line_bytes);
     if (channel == comm_chain_channel(comm)) {
@@ -447,6 +449,7 @@ enum status comm_edge(struct edge **edge, int channel, enum edge_side side, int 
 int ring_comm_rank(const struct ring_comm *comm) { return comm->rank; }
 int ring_comm_nranks(const struct ring_comm *comm) { return comm->nranks; }
 const struct ring_config *ring_comm_config(const struct ring_comm *comm) { return &comm->config; }
+size_t ring_comm_slot_bytes(const struct ring_comm *comm) { return comm_ring_slot_bytes(comm); }
 
 const int *ring_comm_order(const struct ring_comm *comm, int channel)
 {

@@ -46,8 +46,10 @@ static void cursor_begin(struct cursor *cursor, struct operation *operation, int
     const struct ring_comm *comm = operation->comm;
     size_t element = reduce_partial_bytes(&operation->reduction); /* the widest that travels */
     size_t largest = divide_up(largest_chunk(operation), (size_t)operation->cursor_count);
-    struct slice_cut cut = slice_cut(
-        largest, element, comm->one_memory && !operation->on_device, comm->config.slot_bytes, comm->config.slot_count);
+    bool on_ring = collective_is_on_ring(operation->collective);
+    size_t slot_bytes = on_ring && !operation->on_device ? comm_ring_slot_bytes(comm) : comm->config.slot_bytes;
+    struct slice_cut cut =
+        slice_cut(largest, element, comm->one_memory && !operation->on_device, slot_bytes, comm->config.slot_count);
     operation->by_lines = kernel_takes_lines(largest * element, operation);
     if (operation->by_lines) cut = (struct slice_cut){largest, 1};
     int root = 0;
@@ -56,7 +58,7 @@ static void cursor_begin(struct cursor *cursor, struct operation *operation, int
         .operation = operation,
         .plan = plan_make_two_level(operation->collective, comm->nranks, comm->host_ranks, comm->position[channel], root),
         .channel = channel,
-        .edge_channel = comm_edge_channel(comm, collective_is_on_ring(operation->collective) ? channel : -1, operation->on_device),
+        .edge_channel = comm_edge_channel(comm, on_ring ? channel : -1, operation->on_device),
         .slice_count = cut.slice_count,
         .slices = cut.slices,
         .waits_for = -1,

@@ -86,6 +86,7 @@ measured 1 all_gather --ranks 2 $quick --transport tcp -b 8K -e 8K --json "$work
 grep -qE ',"limit_bw":[0-9.e+-]+,"limit_cached_bw":[0-9.e+-]+,"memory"' "$work/json" || fail "JSON over TCP is $(cat "$work/json")"
 grep -qE '^# Limit: two-way TCP stream of 256 KiB, .* GB/s a rank \(of 256 KiB that stay cached: [0-9.]+\)' "$work/out" ||
     fail "no limits of a stream: $(cat "$work/out")"
+grep -q ', 8 slots of 512 KiB an edge' "$work/out" || fail "slots of messages are not twice as large: $(grep '^# Ring' "$work/out")"
 if command -v python3 >/dev/null; then
     python3 -c 'import json, sys; [json.loads(line) for line in open(sys.argv[1])]' "$work/json" || fail "JSON does not parse"
 fi
