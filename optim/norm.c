@@ -25,7 +25,7 @@ VECTOR_CLONES static void add_squares(
         memcpy(sum, lane + l, sizeof sum);
         for (size_t r = 0; r < rows; r++, asked += step_bytes) {
             const float *at = x + r * NORM_LANES + l;
-            streaming_ask(next, asked, step_bytes);
+            streaming_ask_second(next, asked, step_bytes);
             for (size_t i = 0; i < COLUMNS; i++) sum[i] += (double)at[i] * (double)at[i];
         }
         memcpy(lane + l, sum, sizeof sum);
@@ -41,7 +41,7 @@ VECTOR_CLONES static void add_squares_bfloat16(
         memcpy(sum, lane + l, sizeof sum);
         for (size_t r = 0; r < rows; r++, asked += step_bytes) {
             const uint16_t *at = x + r * NORM_LANES + l;
-            streaming_ask(next, asked, step_bytes);
+            streaming_ask_second(next, asked, step_bytes);
             for (size_t i = 0; i < COLUMNS; i++) {
                 double wide = (double)bfloat16_to_float32(at[i]);
                 sum[i] += wide * wide;

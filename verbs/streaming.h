@@ -31,8 +31,13 @@
 #define STREAMING_COUNT ((size_t)1 << 20) /* fewer are plainly stored: a core's own cache has them */
 
 /* Asks for the lines of the `bytes` that lie `ahead` bytes behind `at`, where nothing need be: into
- * the second cache, since the first has what the loop is at. */
+ * the first cache; or into the second, where the loop comes back to what it is at. */
 static inline void streaming_ask(const void *at, size_t ahead, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += STREAMING_LINE)
+        __builtin_prefetch((const void *)((uintptr_t)at + ahead + i), 0, 3);
+}
+static inline void streaming_ask_second(const void *at, size_t ahead, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += STREAMING_LINE)
         __builtin_prefetch((const void *)((uintptr_t)at + ahead + i), 0, 2);
