@@ -72,6 +72,10 @@ VECTOR_CLONES static size_t stream_step_bfloat16(uint16_t *restrict lent, float 
     STREAMING_ALIGN uint16_t piece[STREAMING_PIECE];
     size_t whole = count / STREAMING_PIECE * STREAMING_PIECE;
     for (size_t i = 0; i < whole; i += STREAMING_PIECE) {
+        streaming_ask(weights + i, STREAMING_AHEAD, STREAMING_PIECE * sizeof *weights);
+        streaming_ask(m + i, STREAMING_AHEAD, STREAMING_PIECE * sizeof *m);
+        streaming_ask(v + i, STREAMING_AHEAD, STREAMING_PIECE * sizeof *v);
+        streaming_ask(gradients + i, STREAMING_AHEAD, STREAMING_PIECE * sizeof *gradients);
         for (size_t j = i; j < i + STREAMING_PIECE; j++) {
             float w = element(&m[j], &v[j], weights[j], bfloat16_to_float32(gradients[j]), by);
             weights[j] = w;

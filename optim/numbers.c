@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "verbs/clones.h"
+#include "verbs/streaming.h"
 
 VECTOR_CLONES static void widen_bfloat16(
     float *restrict to, const uint16_t *restrict from, size_t count)
@@ -40,7 +41,14 @@ VECTOR_CLONES static void add_float32(float *restrict to, const float *restrict 
 VECTOR_CLONES static void add_bfloat16(
     uint16_t *restrict to, const uint16_t *restrict from, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
+    size_t i = 0;
+    for (; i + STREAMING_PIECE <= count; i += STREAMING_PIECE) {
+        streaming_ask(to + i, STREAMING_AHEAD, STREAMING_PIECE * sizeof *to);
+        streaming_ask(from + i, STREAMING_AHEAD, STREAMING_PIECE * sizeof *from);
+        for (size_t j = i; j < i + STREAMING_PIECE; j++)
+            to[j] = float32_to_bfloat16(bfloat16_to_float32(to[j]) + bfloat16_to_float32(from[j]));
+    }
+    for (; i < count; i++)
         to[i] = float32_to_bfloat16(bfloat16_to_float32(to[i]) + bfloat16_to_float32(from[i]));
 }
 
