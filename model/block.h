@@ -17,6 +17,7 @@
 #include "model/architecture.h"
 #include "model/hooks.h"
 #include "model/ops.h"
+#include "model/unit.h"
 
 struct block_shape {
     size_t batch, t, rows;   /* rows = batch · t */
@@ -39,6 +40,22 @@ static inline struct attention_size block_attention(const struct block_shape *sh
 struct block_tensors {
     void *ln1w, *ln1b, *qkvw, *qkvb, *attprojw, *attprojb, *ln2w, *ln2b, *fcw, *fcb, *fcprojw,
         *fcprojb;
+};
+
+/* What of a block is used together: its parts, where the unit was entered by parts (unit.h). */
+enum block_part {
+    BLOCK_QKV,     /* ln1w, ln1b, qkvw, qkvb */
+    BLOCK_ATTPROJ, /* attprojw, attprojb, ln2w, ln2b */
+    BLOCK_FC,      /* fcw, fcb */
+    BLOCK_FCPROJ,  /* fcprojw, fcprojb */
+    BLOCK_PARTS
+};
+
+/* A block's unit while the block has it. */
+struct block_unit {
+    struct unit *unit;
+    const struct unit_room *room;
+    struct block_tensors weights, gradients; /* of a part: from when its turn comes */
 };
 
 /* Activations are of compute dtype, statistics float32. */
@@ -75,7 +92,11 @@ static inline size_t block_narrow_cols(const struct block_shape *shape)
     return shape->fc_cols > shape->hidden && shape->hidden > cols ? shape->hidden : cols;
 }
 
-/* Elements of a unit, and where its tensors are in one of elements of dtype. */
+/* A unit that has been entered, whole or by parts. */
+struct block_unit block_unit_of(
+    struct unit *unit, const struct unit_room *room, const struct block_shape *shape);
+
+/* Elements of a unit, and where its tensors are in one of elements of dtype that is there whole. */
 size_t block_tensor_elements(const struct block_shape *shape);
 struct block_tensors block_tensors_at(
     void *unit, enum dtype dtype, const struct block_shape *shape);
@@ -89,21 +110,20 @@ struct block_activations block_activations_at(
 /* Reads acts->x, writes all the other activations: what backward needs. The block's output is one
  * product away. errors: those of the tensor hooks. */
 MUST_CHECK enum status block_recompute(const struct block_activations *acts,
-    const struct block_tensors *weights, const struct block_workspace *work,
+    const struct block_unit *unit, const struct block_workspace *work,
     const struct block_shape *shape, const struct ops_context *context,
     const struct model_hooks *hooks);
 
 /* The same, and out (own, C) = the block's output. */
 MUST_CHECK enum status block_forward(void *out, const struct block_activations *acts,
-    const struct block_tensors *weights, const struct block_workspace *work,
+    const struct block_unit *unit, const struct block_workspace *work,
     const struct block_shape *shape, const struct ops_context *context,
     const struct model_hooks *hooks);
 
-/* d_x (own, C), in place: on entry the gradient of the output, on return of the input.
+/* d_x (own, C), in place: on entry the gradient of the output, on return of the input. The unit's
  * gradients +=. */
-MUST_CHECK enum status block_backward(void *d_x, const struct block_tensors *gradients,
-    const struct block_activations *acts, const struct block_tensors *weights,
-    const struct block_workspace *work, const struct block_shape *shape,
+MUST_CHECK enum status block_backward(void *d_x, const struct block_activations *acts,
+    const struct block_unit *unit, const struct block_workspace *work, const struct block_shape *shape,
     const struct ops_context *context, const struct model_hooks *hooks);
 
 #endif

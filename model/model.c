@@ -129,21 +129,27 @@ static enum status embed(struct model *model)
     return rows_sum(input, x, shape, context, &model->hooks);
 }
 
+/* By parts, but where gradients of norms are summed over ranks at the block's end (rows.h). */
+static enum status enter_block(struct unit *unit, int number, enum unit_use use, struct model *model)
+{
+    size_t elements = block_tensor_elements(&model->shape);
+    if (model->shape.cut) return unit_enter(unit, number, use, elements, &model->room);
+    return unit_enter_parts(unit, number, use, elements, &model->room);
+}
+
 static enum status blocks_forward(struct model *model)
 {
     const struct model_hooks *hooks = &model->hooks;
     const struct ops_context *context = &model->context;
-    size_t elements = block_tensor_elements(&model->shape);
     for (int layer = model->span.begin; layer < model->span.end; layer++) {
         struct block_activations acts = activations_of(model, layer);
         struct unit unit;
         int number = model->params->first_block_unit + layer;
         if (hooks->act_save != NULL)
             TRY(hooks->act_save(hooks->activations, layer, own_span(acts.x, model)));
-        TRY(unit_enter(&unit, number, UNIT_FORWARD, elements, &model->room));
-        struct block_tensors tensors =
-            block_tensors_at(unit.weights, context->compute, &model->shape);
-        TRY(block_forward(block_input(model, layer + 1), &acts, &tensors, &model->work,
+        TRY(enter_block(&unit, number, UNIT_FORWARD, model));
+        struct block_unit block = block_unit_of(&unit, &model->room, &model->shape);
+        TRY(block_forward(block_input(model, layer + 1), &acts, &block, &model->work,
             &model->shape, context, hooks));
         TRY(unit_leave(&unit, &model->room));
     }
@@ -337,22 +343,18 @@ static enum status blocks_backward(struct model *model)
 {
     const struct model_hooks *hooks = &model->hooks;
     const struct ops_context *context = &model->context;
-    size_t elements = block_tensor_elements(&model->shape);
     for (int layer = model->span.end; layer-- > model->span.begin;) {
         struct block_activations acts = activations_of(model, layer);
         struct unit unit;
         int number = model->params->first_block_unit + layer;
         if (hooks->act_load != NULL)
             TRY(hooks->act_load(hooks->activations, layer, own_span(acts.x, model)));
-        TRY(unit_enter(&unit, number, UNIT_BACKWARD, elements, &model->room));
-        struct block_tensors tensors =
-            block_tensors_at(unit.weights, context->compute, &model->shape);
-        struct block_tensors d_tensors =
-            block_tensors_at(unit.gradients, DTYPE_FLOAT32, &model->shape);
+        TRY(enter_block(&unit, number, UNIT_BACKWARD, model));
+        struct block_unit block = block_unit_of(&unit, &model->room, &model->shape);
         if (model->run.recompute)
-            TRY(block_recompute(&acts, &tensors, &model->work, &model->shape, context, hooks));
+            TRY(block_recompute(&acts, &block, &model->work, &model->shape, context, hooks));
         TRY(block_backward(
-            model->d_x, &d_tensors, &acts, &tensors, &model->work, &model->shape, context, hooks));
+            model->d_x, &acts, &block, &model->work, &model->shape, context, hooks));
         TRY(unit_leave(&unit, &model->room));
     }
     return STATUS_OK;

@@ -15,22 +15,39 @@
 #include <emmintrin.h>
 #endif
 
+/* The piece at in + i, and the one at out + i that it overwrites. */
+static inline void ask_both(const float *out, const uint16_t *in, size_t i)
+{
+    streaming_ask(in + i, STREAMING_AHEAD, STREAMING_PIECE * sizeof *in);
+    streaming_ask(out + i, STREAMING_AHEAD, STREAMING_PIECE * sizeof *out);
+}
+
 VECTOR_CLONES static void widen_bfloat16(
     float *restrict out, const uint16_t *restrict in, size_t count)
 {
-    for (size_t i = 0; i < count; i++) out[i] = bfloat16_to_float32(in[i]);
+    size_t i = 0;
+    for (; i + STREAMING_PIECE <= count; i += STREAMING_PIECE) {
+        ask_both(out, in, i);
+        for (size_t j = i; j < i + STREAMING_PIECE; j++) out[j] = bfloat16_to_float32(in[j]);
+    }
+    for (; i < count; i++) out[i] = bfloat16_to_float32(in[i]);
 }
 
 VECTOR_CLONES static void widen_float16(
     float *restrict out, const uint16_t *restrict in, size_t count)
 {
-    for (size_t i = 0; i < count; i++) out[i] = float16_to_float32(in[i]);
+    size_t i = 0;
+    for (; i + STREAMING_PIECE <= count; i += STREAMING_PIECE) {
+        ask_both(out, in, i);
+        for (size_t j = i; j < i + STREAMING_PIECE; j++) out[j] = float16_to_float32(in[j]);
+    }
+    for (; i < count; i++) out[i] = float16_to_float32(in[i]);
 }
 
 #ifdef __SSE2__
-/* A unit's weights do not fit a core's own cache: they are written past it, since a plain store
- * first fetches the line that it overwrites. */
-#define STREAMED_BYTES ((size_t)4 << 20)
+/* Of so many weights no cache has what was there before: they are written past them, since a plain
+ * store first fetches the line that it overwrites. Fewer stay near for the product. */
+#define STREAMED_BYTES ((size_t)16 << 20)
 
 /* The same bits: a bfloat16 is the upper half of its float32. Returns how many were widened. */
 static size_t stream_bfloat16(float *restrict out, const uint16_t *restrict in, size_t count)
@@ -39,6 +56,8 @@ static size_t stream_bfloat16(float *restrict out, const uint16_t *restrict in, 
     size_t whole = count / 8 * 8;
     if (count * sizeof *out < STREAMED_BYTES || (uintptr_t)out % sizeof zeros != 0) return 0;
     for (size_t i = 0; i < whole; i += 8) {
+        if (i % STREAMING_PIECE == 0)
+            streaming_ask(in + i, STREAMING_AHEAD, STREAMING_PIECE * sizeof *in);
         __m128i eight = _mm_loadu_si128((const __m128i *)(const void *)(in + i));
         __m128i *to = (__m128i *)(void *)(out + i);
         _mm_stream_si128(to, _mm_unpacklo_epi16(zeros, eight));

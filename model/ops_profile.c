@@ -75,7 +75,8 @@ static const char *layer_name(enum half half, const void *weight, const struct o
         {"fcprojw", {"fcproj forward", "fcproj backward data", "fcproj backward weights"}},
     };
     const struct ops_profile *own = context->profile;
-    size_t offset = (size_t)((const char *)weight - own->weights) / dtype_bytes(context->compute);
+    size_t place = (size_t)((const char *)weight - own->weights) / dtype_bytes(context->compute);
+    size_t offset = own->begin + place;
     for (int i = 0; i < own->params->param_count; i++) {
         const struct param *param = &own->params->param[i];
         const char *tensor = strrchr(param->name, '.');
@@ -383,9 +384,11 @@ void ops_profile_enter(int unit, enum unit_use use, struct ops_profile *own)
     profile_begin_group(own->profile, unit_name(unit, use, own->params), number);
 }
 
-void ops_profile_weights(const void *weights, struct ops_profile *own)
+void ops_profile_weights(const void *weights, size_t begin, struct ops_profile *own)
 {
-    if (own != NULL) own->weights = weights;
+    if (own == NULL) return;
+    own->weights = weights;
+    own->begin = begin;
 }
 
 void ops_profile_leave(struct ops_profile *own)

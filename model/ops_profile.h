@@ -28,7 +28,8 @@ struct ops_profile {
     struct profile *profile;
     const struct params *params;
     int unit;            /* in use */
-    const char *weights; /* where it has them; NULL: not needed */
+    const char *weights; /* where it has them, from element `begin` on; NULL: not needed */
+    size_t begin;
 };
 
 /* profile and params outlive it; *own is to stay where it is. */
@@ -37,7 +38,7 @@ void ops_profile_open(struct ops_profile *own, const struct model_ops *ops,
 
 /* A use of a unit, around all that the model does with it; own NULL: nobody asks. */
 void ops_profile_enter(int unit, enum unit_use use, struct ops_profile *own);
-void ops_profile_weights(const void *weights, struct ops_profile *own);
+void ops_profile_weights(const void *weights, size_t begin, struct ops_profile *own);
 void ops_profile_leave(struct ops_profile *own);
 
 #endif

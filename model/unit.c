@@ -20,8 +20,9 @@ static bool row_of(size_t *element, size_t i, const struct unit_lookup *lookup)
     return row < lookup->rows;
 }
 
-static void widen_weights(const void *lent, const struct unit *unit, const struct unit_room *room)
+static void widen_weights(const struct unit *unit, const struct unit_room *room)
 {
+    const void *lent = unit->lent_weights;
     const struct ops_context *context = room->context;
     const struct unit_lookup *lookup = &unit->lookup;
     enum dtype dtype = room->weights_dtype;
@@ -54,17 +55,25 @@ static void clear_gradients(const struct unit *unit, const struct unit_room *roo
     room->context->ops->clear(unit->lent_gradients.ptr, unit->lent_gradients.bytes, room->context);
 }
 
-static void round_gradients(const struct unit *unit, const struct unit_room *room)
+/* Own memory into elements [begin, begin + count). */
+static void round_range(
+    size_t begin, size_t count, const struct unit *unit, const struct unit_room *room)
 {
     const struct ops_context *context = room->context;
     enum dtype dtype = room->gradients_dtype;
-    void *sum = unit->lent_gradients.ptr;
-    if (goes_by_rows(unit, room)) {
-        if (unit->first) clear_gradients(unit, room);
-        round_rows(unit, room);
-    } else if (unit->first)
-        context->ops->narrow_first(sum, unit->gradients, dtype, unit->elements, context);
-    else context->ops->narrow_add(sum, unit->gradients, dtype, unit->elements, context);
+    void *sum = (char *)unit->lent_gradients.ptr + begin * dtype_bytes(dtype);
+    if (unit->first) context->ops->narrow_first(sum, unit->gradients, dtype, count, context);
+    else context->ops->narrow_add(sum, unit->gradients, dtype, count, context);
+}
+
+static void round_gradients(const struct unit *unit, const struct unit_room *room)
+{
+    if (!goes_by_rows(unit, room)) {
+        round_range(0, unit->elements, unit, room);
+        return;
+    }
+    if (unit->first) clear_gradients(unit, room);
+    round_rows(unit, room);
 }
 
 /* lookup in *unit is set already. */
@@ -81,13 +90,13 @@ static enum status enter(
     if (use != UNIT_BACKWARD_GRAD) {
         assert(view.weights.ptr != NULL);
         assert(view.weights.bytes == elements * dtype_bytes(room->weights_dtype));
-        unit->weights = view.weights.ptr;
+        unit->lent_weights = unit->weights = view.weights.ptr;
         if (room->weights_dtype != context->compute) {
-            widen_weights(view.weights.ptr, unit, room);
+            if (!unit->weights_by_parts) widen_weights(unit, room);
             unit->weights = room->weights;
         }
     }
-    ops_profile_weights(unit->weights, context->profile);
+    ops_profile_weights(unit->weights, 0, context->profile);
     if (use != UNIT_FORWARD) {
         assert(view.gradients.ptr != NULL);
         assert(view.gradients.bytes == elements * dtype_bytes(room->gradients_dtype));
@@ -107,6 +116,35 @@ enum status unit_enter(
     return enter(unit, number, use, elements, room);
 }
 
+enum status unit_enter_parts(
+    struct unit *unit, int number, enum unit_use use, size_t elements, const struct unit_room *room)
+{
+    bool called = !room->context->ops->queued;
+    *unit = (struct unit){
+        .weights_by_parts = called && room->weights_dtype != room->context->compute,
+        .gradients_by_parts = called && room->gradients_dtype != DTYPE_FLOAT32,
+    };
+    return enter(unit, number, use, elements, room);
+}
+
+void unit_widen(size_t begin, size_t count, struct unit *unit, const struct unit_room *room)
+{
+    const struct ops_context *context = room->context;
+    enum dtype dtype = room->weights_dtype;
+    if (!unit->weights_by_parts) return;
+    assert(unit->use != UNIT_BACKWARD_GRAD && begin + count <= unit->elements);
+    context->ops->widen(room->weights, (const char *)unit->lent_weights + begin * dtype_bytes(dtype),
+        dtype, count, context);
+    ops_profile_weights(room->weights, begin, context->profile);
+}
+
+void unit_round(size_t begin, size_t count, struct unit *unit, const struct unit_room *room)
+{
+    if (!unit->gradients_by_parts) return;
+    assert(unit->use != UNIT_FORWARD && begin + count <= unit->elements);
+    round_range(begin, count, unit, room);
+}
+
 enum status unit_enter_lookup(struct unit *unit, int number, enum unit_use use,
     const struct unit_lookup *lookup, const struct unit_room *room)
 {
@@ -118,7 +156,8 @@ enum status unit_leave(struct unit *unit, const struct unit_room *room)
 {
     const struct model_hooks *hooks = room->hooks;
     if (unit->use != UNIT_FORWARD) {
-        if (room->gradients_dtype != DTYPE_FLOAT32) round_gradients(unit, room);
+        bool rounds = room->gradients_dtype != DTYPE_FLOAT32 && !unit->gradients_by_parts;
+        if (rounds) round_gradients(unit, room);
         if (hooks->grad_ready != NULL) TRY(hooks->grad_ready(hooks->context, unit->number));
     }
     unit->weights = NULL;
