@@ -1,15 +1,17 @@
-/* show: `ringzero show COLLECTIVE --ranks N` draws the plan of a collective (show_table.c), and says what it costs. It knows only
- * ring/plan.h: what it draws is what the executors run. No rank is started. With --simulate the same plan runs in virtual
- * time (simulate.c).
+/* show: `ringzero show COLLECTIVE --ranks N` draws the plan of a collective (show_table.c), and says what it costs. It
+ * knows only ring/plan.h: what it draws is what the executors run. No rank is started.
+ *   --bytes     the way that a call of that size takes (ring/path.h, show_path.c), and of a range of
+ *               sizes which go which way (show_sizes.c)
+ *   --simulate  the plan in virtual time (simulate.c)
  */
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "bench/json_line.h"
 #include "bench/programs.h"
 #include "bench/show_options.h"
+#include "bench/show_path.h"
 #include "bench/show_plan.h"
+#include "bench/show_sizes.h"
 #include "bench/show_table.h"
 #include "bench/simulate.h"
 #include "verbs/plural.h"
@@ -130,8 +132,8 @@ static enum status write_json(FILE *file, const struct show_options *show, const
     cJSON_AddNumberToObject(sums, "ranks", plan->nranks);
     cJSON_AddNumberToObject(sums, "root", show->root);
     cJSON_AddNumberToObject(sums, "steps", show_most_steps(show));
-    if (show->hosts > 0) cJSON_AddNumberToObject(sums, "hosts", show->hosts);
-    cJSON *border = show->hosts > 0 ? cJSON_AddArrayToObject(sums, "border_chunks") : NULL;
+    if (show->level_hosts > 0) cJSON_AddNumberToObject(sums, "hosts", show->level_hosts);
+    cJSON *border = show->level_hosts > 0 ? cJSON_AddArrayToObject(sums, "border_chunks") : NULL;
     cJSON *chunks = cJSON_AddArrayToObject(sums, "sent_chunks");
     cJSON *bytes = show->count >= 0 ? cJSON_AddArrayToObject(sums, "sent_bytes") : NULL;
     for (int rank = 0; rank < plan->nranks; rank++) {
@@ -147,8 +149,8 @@ static void draw(const struct show_options *show, const struct plan *plan)
 {
     int n = plan->nranks;
     printf("%s, %d rank%s", collective_name(show->collective), n, PLURAL(n));
-    if (show->hosts > 0) {
-        printf(", %d hosts of %d, in two levels", show->hosts, show_host_ranks(show));
+    if (show->level_hosts > 0) {
+        printf(", %d hosts of %d, in two levels", show->level_hosts, show_host_ranks(show));
     } else if (n > 1 && n <= 8 && collective_is_on_ring(show->collective)) {
         printf(", ring ");
         for (int rank = 0; rank < n; rank++) printf("%d ► ", rank);
@@ -179,19 +181,77 @@ static int simulate(const struct show_options *show)
     return simulate_print(&request);
 }
 
+/* ---- the way of a size ---- */
+
+/* One way: as a plan, or as what goes beside it. */
+static enum status show_one(FILE *json, struct show_options *show, struct path_comm *comm)
+{
+    struct path path;
+    const struct ring_call call = show_path_call((size_t)show->bytes.first, show);
+    enum status status;
+    TRY_GOTO(path_make(&path, &call, comm));
+    printf("%s of %zu bytes (%zu %s%s), ", collective_name(show->collective), call.count * show_path_unit_bytes(show), call.count,
+        dtype_name(show->dtype), show_path_unit_bytes(show) > dtype_bytes(show->dtype) ? " of every rank" : "");
+    show_path_print_ranks(show, comm);
+    if (path.kind != PATH_PLAN) {
+        show_path_print(&path, &call, show, comm);
+        if (json != NULL) TRY_GOTO(show_path_write_json(json, &path, &call, show, comm));
+    } else {
+        struct plan plan = show_plan(show, 0);
+        show->count = (int64_t)call.count;
+        printf(": %s\n\n", show_path_way(path.kind, show, comm));
+        draw(show, &plan);
+        if (json != NULL) TRY_GOTO(write_json(json, show, &plan));
+    }
+    TRY_GOTO(show_sizes_print_line(show, comm));
+fail:
+    path_free(&path);
+    return status;
+}
+
+static enum status show_ways(FILE *json, struct show_options *show)
+{
+    struct path_comm *comm;
+    TRY(show_path_open(&comm, show));
+    show->level_hosts = path_host_ranks(comm) > 1 && collective_has_two_levels(show->collective) ? show->hosts : 0;
+    enum status status = show->bytes.first == show->bytes.last ? show_one(json, show, comm)
+                                                               : show_sizes_print_table(json, show, comm);
+    path_comm_close(comm);
+    return status;
+}
+
+/* A count may be one that does not take the plan. */
+static enum status tell_way(const struct show_options *show)
+{
+    struct path_comm *comm;
+    if (show->count < 0) return STATUS_OK;
+    TRY(show_path_open(&comm, show));
+    size_t bytes = (size_t)show->count * show_path_unit_bytes(show);
+    const struct ring_call call = show_path_call(bytes, show);
+    enum path_kind kind = path_kind_of(&call, comm);
+    if (kind != PATH_PLAN)
+        printf("another way    over %s such a call goes by %s: --bytes %zu draws that\n",
+            path_transport(0, show->common.ranks - 1, comm), show_path_way(kind, show, comm), bytes);
+    path_comm_close(comm);
+    return STATUS_OK;
+}
+
+static enum status show_plans(FILE *json, const struct show_options *show)
+{
+    struct plan plan = show_plan(show, 0);
+    draw(show, &plan);
+    TRY(tell_way(show));
+    return json != NULL ? write_json(json, show, &plan) : STATUS_OK;
+}
+
 int show_main(int argc, char **argv)
 {
     struct show_options show = show_options_parse(argc, argv);
     if (show.simulate != NULL) return simulate(&show);
-    struct plan plan = show_plan(&show, 0);
-    if (show.common.json != NULL) {
-        FILE *file = options_open_json(&show.common);
-        enum status status = write_json(file, &show, &plan);
-        if (fclose(file) != 0 || status != STATUS_OK) {
-            fprintf(stderr, "ringzero show: writing %s failed: %s\n", show.common.json, strerror(errno));
-            return 1;
-        }
-    }
-    draw(&show, &plan);
-    return fflush(stdout) == 0 ? 0 : 1;
+    FILE *json = options_open_json(&show.common);
+    enum status status = show.bytes.first >= 0 ? show_ways(json, &show) : show_plans(json, &show);
+    status = options_close_json(json, status, &show.common);
+    if (status != STATUS_OK) fprintf(stderr, "ringzero show: %s\n", status_text());
+    if (status == STATUS_INVALID) return 2;
+    return status == STATUS_OK && fflush(stdout) == 0 ? 0 : 1;
 }

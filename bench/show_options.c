@@ -2,8 +2,11 @@
 #include "bench/show_options.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
-enum { KEY_ROOT = 'r', KEY_DTYPE = 'd', KEY_COUNT = 0x200, KEY_SIMULATE, KEY_BYTES, KEY_PLOT, KEY_REDUCE_DTYPE, KEY_HOSTS };
+#include "bench/show_path.h"
+
+enum { KEY_ROOT = 'r', KEY_DTYPE = 'd', KEY_BYTES = 'b', KEY_COUNT = 0x200, KEY_SIMULATE, KEY_PLOT, KEY_REDUCE_DTYPE, KEY_HOSTS, KEY_MEMORY, KEY_CORES };
 
 /* "all_reduce, reduce_scatter, … or barrier" */
 static const char *collective_list(char text[256])
@@ -51,6 +54,14 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
             options_refuse(common, "--reduce-dtype is \"%s\", expected own or float32", text);
         show->reduce_dtype_given = true;
         return 0;
+    case KEY_MEMORY:
+        show->own_memory = options_word(text, "--memory", "plain", "own", common);
+        show->place_given = true;
+        return 0;
+    case KEY_CORES:
+        show->cores = options_count(text, "--cores", common);
+        show->place_given = true;
+        return 0;
     case KEY_SIMULATE: show->simulate = text; return 0;
     case KEY_BYTES: show->bytes = options_range(text, "--bytes", true, 0, (int64_t)1 << 50, common); return 0;
     case KEY_PLOT: show->plot = options_stem(text, "--plot", common); return 0;
@@ -62,6 +73,12 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 static const struct argp_option options[] = {
     {"root", KEY_ROOT, "R", 0, "of a collective that has one (0); the other side of send and recv (1)", 1},
     {"hosts", KEY_HOSTS, "H", 0, "draw the plan of two levels, for H hosts of equally many ranks", 1},
+    {"bytes", KEY_BYTES, "BYTES", 0,
+        "of the whole array, as in bench: draw the way that this size takes; of a range, as 4..64M, tell "
+        "which sizes go which way. With --simulate (1G): of what is run", 1},
+    {"memory", KEY_MEMORY, "KIND", 0, "with --bytes: plain, or own: buffers of ring_alloc() (plain)", 1},
+    {"cores", KEY_CORES, "N", 0,
+        "with --bytes: of each host; ranks that share them may take a star (this machine's)", 1},
     {"count", KEY_COUNT, "COUNT", 0, "elements, as in the call: adds the bytes that each rank sends", 1},
     {"dtype", KEY_DTYPE, "DTYPE", 0, "of an element (float32)", 1},
     {"reduce-dtype", KEY_REDUCE_DTYPE, "DTYPE", 0,
@@ -72,7 +89,6 @@ static const struct argp_option options[] = {
         "ranks on N "
         "nodes, with links of alpha_node, beta_node within; slot=BYTES and slots=N of an edge (256K, 8)",
         2},
-    {"bytes", KEY_BYTES, "BYTES", 0, "of the whole buffer, for --simulate (1G); also a range, as 1K..1G", 2},
     {"plot", KEY_PLOT, "FILE.svg", 0, "draw the simulated range, by gnuplot", 2},
     {0},
 };
@@ -82,9 +98,13 @@ static const struct argp argp = {
     parse_option,
     "COLLECTIVE",
     "Draws the steps of a collective: ranks across, steps down. No rank is started (--ranks says how many "
-    "to draw, 4 unless given; --transport, --device and --seed change nothing). COLLECTIVE is all_reduce, "
+    "to draw, 4 unless given; --device and --seed change nothing, --transport only with --bytes). COLLECTIVE is all_reduce, "
     "reduce_scatter, all_gather, broadcast, reduce, scatter, gather, all_to_all, send, recv or barrier."
-    "\vTwo levels (--hosts) are what ranks on several hosts get where each host has the same number of them, at least two: inside "
+    "\vA small operation does not go round the ring, but by hops, rounds, a star or a chain; a large "
+    "one among ranks of one host may go by windows, in which each reads the others' memory. With --bytes "
+    "the way is drawn that a call takes, with this transport, these ranks, and RINGZERO_'s variables as "
+    "they are here. In a group, and on CUDA memory, it takes the plan.\n\n"
+    "Two levels (--hosts) are what ranks on several hosts get where each host has the same number of them, at least two: inside "
     "each host, between hosts the ranks with the same place, inside again. RINGZERO_HIERARCHY forces either.\n\n"
     "A simulation prints a row for each number of ranks (--ranks 2..1024) or size (--bytes 1K..1G), doubled "
     "from "
@@ -95,6 +115,8 @@ static const struct argp argp = {
     "2(n-1)/n bytes/beta for an all-reduce, the plan of two levels where nodes are full, and the textbooks' all-reduce, Reduce "
     "and then Broadcast, of whole buffers.\n\n"
     "Examples:\n  ringzero show all_reduce --ranks 4 --count 1000000\n"
+    "  ringzero show all_reduce --ranks 4 -b 8\n"
+    "  ringzero show all_gather --ranks 4 --transport tcp -b 4..64M\n"
     "  ringzero show all_reduce --ranks 8 --hosts 2\n"
     "  ringzero show all_reduce --ranks 2..1024 --bytes 1G --plot ring.svg \\\n"
     "      --simulate alpha=5us,beta=50GB/s\n"
@@ -118,19 +140,21 @@ static void check_options(struct show_options *show)
         options_refuse(common, "--ranks is a range, expected one number to draw: ranges are for --simulate");
     if (show->simulate == NULL && common->ranks > SHOW_MOST_RANKS)
         options_refuse(common, "--ranks is %d, expected at most %d to draw", common->ranks, SHOW_MOST_RANKS);
-    if (show->simulate == NULL && (show->plot != NULL || show->bytes.first >= 0))
+    if (show->simulate == NULL && show->plot != NULL)
+        options_refuse(common, "--plot is for a simulation, expected --simulate alpha=5us,beta=50GB/s with it");
+    bool ways = show->simulate == NULL && show->bytes.first >= 0;
+    if (show->place_given && !ways)
         options_refuse(common,
-            "--plot and --bytes are for a simulation, expected --simulate alpha=5us,beta=50GB/s "
-            "with them");
+            "--memory and --cores are for --bytes, expected it and no --simulate with them");
     if (show->simulate != NULL && pair)
         options_refuse(common, "--simulate of %s, expected a collective that all ranks call",
             collective_name(show->collective));
-    if (show->hosts > 0 && !collective_has_two_levels(show->collective))
+    if (show->hosts > 0 && !ways && !collective_has_two_levels(show->collective))
         options_refuse(common, "--hosts is given with %s, expected a collective that has two levels: all_reduce, reduce_scatter, "
             "all_gather, reduce or barrier", collective_name(show->collective));
     if (show->hosts > 0 && show->simulate != NULL)
         options_refuse(common, "--hosts is given with --simulate, expected nodes=%d among its links", show->hosts);
-    if (show->hosts > 0 && (common->ranks % show->hosts != 0 || common->ranks == show->hosts))
+    if (show->hosts > 0 && (common->ranks % show->hosts != 0 || (common->ranks == show->hosts && !ways)))
         options_refuse(common, "--hosts is %d, expected a number by which --ranks %d divides, with at least two ranks on each",
             show->hosts, common->ranks);
     if (show->count >= 0 && show->bytes.first >= 0)
@@ -150,6 +174,17 @@ static void check_options(struct show_options *show)
             common, "--root is 0, expected another rank: rank 0 calls %s", collective_name(show->collective));
 }
 
+/* Sizes whose way is drawn. */
+static void check_bytes(const struct show_options *show)
+{
+    size_t unit = show_path_unit_bytes(show), last = (size_t)show->bytes.last;
+    if (show->collective == COLLECTIVE_BARRIER && last > 0)
+        options_refuse(&show->common, "--bytes is %zu, expected 0: a barrier carries nothing", last);
+    if (show->collective != COLLECTIVE_BARRIER && last < unit)
+        options_refuse(&show->common, "--bytes is %zu, expected at least %zu: one %s%s", last, unit,
+            dtype_name(show->dtype), unit > dtype_bytes(show->dtype) ? " of every rank" : "");
+}
+
 struct show_options show_options_parse(int argc, char **argv)
 {
     struct show_options show = {.common = options_default("ringzero show"),
@@ -160,5 +195,8 @@ struct show_options show_options_parse(int argc, char **argv)
     show.common.takes_range = true;
     options_parse(&argp, argc, argv, &show.common, &show);
     check_options(&show);
+    if (show.simulate == NULL && show.bytes.first >= 0) check_bytes(&show);
+    show.level_hosts = show.hosts;
+    if (show.cores == 0) show.cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
     return show;
 }

@@ -16,7 +16,8 @@ struct show_options {
     struct options common;
     bool collective_given;
     enum collective collective;
-    int hosts;     /* --hosts: the plan of two levels; 0: flat */
+    int hosts;     /* --hosts; 0: not given */
+    int level_hosts; /* of the plan of two levels that is drawn; 0: a flat one */
     int root;      /* -1: not given */
     int64_t count; /* -1: not given */
     enum dtype dtype;
@@ -24,6 +25,9 @@ struct show_options {
     bool reduce_dtype_given;
     const char *simulate, *plot; /* NULL: not given */
     struct options_range bytes;  /* first -1: not given */
+    int cores;       /* of a host */
+    bool own_memory; /* ring_alloc() has been called */
+    bool place_given; /* either of them */
 };
 
 /* Ends the process with one line and 2 where the input is bad. */

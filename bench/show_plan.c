@@ -3,7 +3,7 @@
 
 #include "ring/ring.h"
 
-int show_host_ranks(const struct show_options *show) { return show->hosts > 0 ? show->common.ranks / show->hosts : 1; }
+int show_host_ranks(const struct show_options *show) { return show->level_hosts > 0 ? show->common.ranks / show->level_hosts : 1; }
 
 struct plan show_plan(const struct show_options *show, int rank)
 {

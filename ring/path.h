@@ -87,8 +87,8 @@ void path_comm_close(struct path_comm *comm);
 
 /* "shm": by which two of its ranks talk. */
 const char *path_transport(int a, int b, const struct path_comm *comm);
-/* The tunables in force. */
-const struct ring_config *path_config(const struct path_comm *comm);
+/* As ring_comm_host_ranks(). */
+int path_host_ranks(const struct path_comm *comm);
 
 /* The way alone. The call has neither counts nor stride. Calls in groups, and on CUDA memory, take
  * the plan. cost: a µs. */

@@ -35,6 +35,7 @@ sent bytes     --count 1003, float32:
                rank 1    6016
                rank 2    6020
                rank 3    6020
+another way    over shm such a call goes by hops: --bytes 4012 draws that
 END
 "$ringzero" show all_reduce --ranks 4 --count 1003 --json "$work/json" >"$work/out" ||
     fail "show all_reduce: exit code $?"
@@ -74,6 +75,61 @@ holds '   2 │ c3 ◄3     keep    │ c0 ◄0     keep    │ c1 ◄1     keep
 holds '   0 │    own      ►1 │ ◄0     keep    │                │' show send
 holds '   0 │ ◄2     keep    │                │    own      ►0 │' show recv --root 2
 holds 'step 4    rank 1    c0    own      ►0' show scatter --ranks 5 --root 1
+
+# ---- the way of a size: by memory, by messages, by one rank, along a chain, by windows ----
+unset ${!RINGZERO_@} # but for the program's own
+cat >"$work/expected" <<'END'
+all_reduce of 8 bytes (2 float32), 4 ranks of one host over shm: hops
+everyone tells everyone at once: what a few bytes cost is the turns they take
+
+turn │ rank 0                 │ rank 1                 │ rank 2                 │ rank 3
+─────┼────────────────────────┼────────────────────────┼────────────────────────┼────────────────────────
+   0 │ ►1,2,3 in0             │ ►2,3,0 in1             │ ►3,0,1 in2             │ ►0,1,2 in3
+     │ ◄1 in1  ◄2 in2  ◄3 in3 │ ◄0 in0  ◄2 in2  ◄3 in3 │ ◄0 in0  ◄1 in1  ◄3 in3 │ ◄0 in0  ◄1 in1  ◄2 in2
+     │ adds all               │ adds all               │ adds all               │ adds all
+
+►1 sends to rank 1   ◄1 receives from rank 1   adds everyone's inputs, in the order of large ones
+in2: the input of rank 2
+all: the whole array, complete
+
+turns          1; round the ring 7 steps
+messages       3 by every rank, 12 in all; round the ring 24
+sent bytes     24 by every rank; round the ring 8 to 16 by a rank
+largest        8 bytes, by lines: the flag is in the data's own cache lines
+sizes          hops by lines in 1 turn to 1064, hops by lines in 2 turns to 4256, hops in 2 turns to 65536, ring to 1048560, then windows in 2 turns
+END
+"$ringzero" show all_reduce --ranks 4 -b 8 --json "$work/json" >"$work/out" || fail "show -b 8: exit code $?"
+diff "$work/expected" "$work/out" || fail "the way of 8 bytes differs from the expected one"
+[ "$(wc -l <"$work/json")" -eq 13 ] || fail "JSON has $(wc -l <"$work/json") lines, expected 12 messages + 1"
+grep -qxF '{"turn":0,"from":2,"to":1,"bytes":8,"by_lines":true,"holds":["in2"]}' "$work/json" || fail "JSON lacks a message"
+grep -qF '"way":"hops","turns":1,"sent_messages":[3,3,3,3],"sent_bytes":[24,24,24,24]}' "$work/json" || fail "JSON lacks the sums"
+tcp="--ranks 4 --transport tcp"
+holds '   1 │ ►2 0c2 1c2 │ ►3 1c3 0c3 │ ►0 2c0 3c0 │ ►1 3c1 2c1' show reduce_scatter $tcp --cores 4 -b 64K
+holds 'messages       2 by every rank, 8 in all; round the ring 12' show reduce_scatter $tcp --cores 4 -b 64K
+holds '   1 │ ►3,2,1 all             │' show all_reduce $tcp --cores 2 -b 8
+holds 'sent bytes     8 to 24 by a rank; round the ring 8 to 16 by a rank' show all_reduce $tcp --cores 2 -b 8
+holds 'sizes          star in 2 turns to 65536, then ring' show all_reduce $tcp --cores 2 -b 8
+holds '   2 │        │        │ ►3 all │' show broadcast $tcp --cores 1 -b 8
+holds '   1 │ ►1,2 c0        │ ►2,0 c1        │ ►0,1 c2' show all_reduce --ranks 3 -b 64M --memory own
+holds "in the sender's buffer, of ring_alloc()" show all_reduce --ranks 3 -b 64M --memory own
+holds 'turn 2    rank 5    ►1 c4 c5 c6 c7' show all_gather --ranks 8 --hosts 8 -b 1K
+holds 'over shm, and tcp between hosts: two levels' show all_reduce --ranks 4 --hosts 2 -b 1M
+holds '   0 │ ►1,2,3 │ ►2,3,0 │ ►3,0,1 │ ►0,1,2' show barrier -b 0
+holds '7 = 2n − 1' show all_reduce -b 256K
+RINGZERO_EXCHANGE_BYTES=0 holds 'one host over shm: ring' show all_reduce -b 8
+run show all_reduce --ranks 16 --transport tcp --cores 1 --bytes 8..1G --json "$work/json"
+[ "$(rows "$work/out" | sed 's/  */ /g')" = " 8 65536 star 2 15 983040 15.00
+ 65540 131072 rounds 8 8 385024 2.94
+ 131076 262144 hops 2 30 491520 1.88
+ 262148 1073741824 ring 31 30 2013265920 1.88" ] || fail "the ways of sizes: $(cat "$work/out")"
+grep -qxF '{"from":65540,"to":131072,"way":"rounds","by_lines":false,"turns":8,"messages":8,"sent_bytes":385024}' "$work/json" ||
+    fail "JSON of sizes: $(cat "$work/json")"
+refused '--bytes is 15, expected at least 16: one float32 of every rank' show all_gather -b 15
+refused '--bytes is 8, expected 0: a barrier carries nothing' show barrier -b 8
+refused '--memory and --cores are for --bytes' show all_reduce --cores 2
+refused '--count and --bytes are both given' show all_reduce --count 2 -b 8
+RINGZERO_EXCHANGE_BYTES=measure refused 'expected a number' show all_reduce -b 8
+
 holds 'Usage: ringzero show' show --help
 holds 'Usage: ringzero PROGRAM' --help
 holds 'ringzero ' --version
