@@ -258,7 +258,7 @@ static void test_refusals(void)
     struct train_config config = config_of(ARCHITECTURE_GPT2, 2, 4);
     config.seq = 15;
     CHECK_STATUS(train_config_check(&config), STATUS_INVALID);
-    CHECK_TEXT("tensor is 2, rows are 15, a batch of 1 sequences of 15 tokens");
+    CHECK_TEXT("tensor is 2, rows are 15, a batch of 1 sequence of 15 tokens");
     config.sequence_parallel = false;
     CHECK_OK(train_config_check(&config));
     config.sequence_parallel = true;

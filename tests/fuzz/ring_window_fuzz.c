@@ -9,6 +9,7 @@
  */
 #include "verbs/region.c"
 
+#include "ring/progress.h"
 #include "ring/window_part.h"
 #include "ring/window_stage.h"
 #include "tests/fuzz/edge_fixture.h"
@@ -157,6 +158,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             .channels = 1}};
     pthread_mutex_init(&comm.lock, NULL);
     if (region_book_open(&comm.book) != STATUS_OK) abort();
+    if (progress_open(&comm.progress) != STATUS_OK) abort();
     for (int i = 0; i < 2 * n; i++) {
         books[i % n] = region_book_offer(peers.book);
         fuzzed_open(&fuzzed[i], (enum edge_side)(i / n), i % n, &shared, true);
@@ -190,6 +192,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     for (int r = 0; r < n; r++) region_view_close(views[r]);
     window_stage_close(&comm);
     region_book_close(comm.book);
+    progress_close(comm.progress);
     peers_close(&peers, honest);
     device_close(device);
     pthread_mutex_destroy(&comm.lock);
