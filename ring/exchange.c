@@ -233,11 +233,28 @@ bool exchange_hear(uint64_t *tag, struct edge *edge)
 
 #define PIECE 512 /* bytes that are added at a time */
 
+/* add_around() of what is added as it is: in one pass, with no call for each part, which where parts
+ * are a few elements is most of the time. */
+static void sum_around(unsigned char *to, const unsigned char *const *parts,
+    const unsigned char *order, int m, int last, size_t at, size_t count, enum dtype dtype)
+{
+    const void *row[EXCHANGE_MOST_RANKS];
+    for (int i = 0, place = last; i < m; i++) {
+        place = place + 1 < m ? place + 1 : 0;
+        row[i] = parts[order[place]] + at;
+    }
+    reduce_sum_many(to, row, m, count, dtype);
+}
+
 /* `count` elements at `at` of the parts of m neighbouring positions, from the one after place `last` of them round to it, in `to`;
  * what is not yet complete in `beside`, which may be `to`. */
 static void add_around(unsigned char *to, unsigned char *beside, const unsigned char *const *parts,
     const unsigned char *order, int m, int last, size_t at, size_t count, const struct reduction *reduction)
 {
+    if (reduce_is_plain_sum(reduction)) {
+        sum_around(to, parts, order, m, last, at, count, reduction->dtype);
+        return;
+    }
     int place = last + 1 < m ? last + 1 : 0;
     const unsigned char *so_far = parts[order[place]] + at;
     if (reduce_scales(reduction)) {

@@ -62,6 +62,18 @@ static inline uint64_t reduce_whole_factor(const struct reduction *reduction)
 void reduce_combine(
     void *dst, const void *wire, const void *own, size_t count, const struct reduction *reduction);
 
+/* Whether a sum of several parts can be made by reduce_sum_many(): all are added as they are, and
+ * no 16-bit float is rounded on the way. */
+static inline bool reduce_is_plain_sum(const struct reduction *reduction)
+{
+    bool half = reduction->dtype == DTYPE_FLOAT16 || reduction->dtype == DTYPE_BFLOAT16;
+    return reduction->redop == REDOP_SUM && !half;
+}
+/* dst[i] = ((parts[0][i] + parts[1][i]) + parts[2][i]) + …: the bits of as many calls of
+ * reduce_combine(), in one pass. part_count ≥ 1; dst may be one of the parts, else overlaps none. */
+void reduce_sum_many(
+    void *dst, const void *const *parts, int part_count, size_t count, enum dtype dtype);
+
 /* Of two partial sums: dst[i] = theirs[i] ⊕ ours[i]. dst may be either. */
 void reduce_merge(
     void *dst, const void *theirs, const void *ours, size_t count, const struct reduction *reduction);

@@ -88,6 +88,40 @@
 EACH_INTEGER(INTEGER_LOOPS)
 EACH_FLOAT(FLOAT_LOOPS)
 
+/* ---- one sum of many ---- */
+
+#define BLOCK_BYTES 64 /* whose sums are in registers until all parts are in them */
+
+/* A vector, since of an array's elements the compiler makes as many scalars. */
+#define SUM_MANY_LOOP(name, number)                                                                \
+    VECTOR_CLONES static void sum_many_##name(                                                     \
+        void *dst_, const void *const *parts, int part_count, size_t count)                        \
+    {                                                                                              \
+        typedef number block __attribute__((vector_size(BLOCK_BYTES)));                            \
+        number *dst = dst_;                                                                        \
+        size_t i = 0, in_block = sizeof(block) / sizeof(number);                                   \
+        for (; i + in_block <= count; i += in_block) {                                             \
+            block sum, part;                                                                       \
+            memcpy(&sum, (const number *)parts[0] + i, sizeof sum);                                \
+            for (int p = 1; p < part_count; p++) {                                                 \
+                memcpy(&part, (const number *)parts[p] + i, sizeof part);                          \
+                sum += part;                                                                       \
+            }                                                                                      \
+            memcpy(dst + i, &sum, sizeof sum);                                                     \
+        }                                                                                          \
+        for (; i < count; i++) {                                                                   \
+            number sum = ((const number *)parts[0])[i];                                            \
+            for (int p = 1; p < part_count; p++)                                                   \
+                sum = (number)(sum + ((const number *)parts[p])[i]);                               \
+            dst[i] = sum;                                                                          \
+        }                                                                                          \
+    }
+#define INTEGER_SUM_MANY(NAME, name, type, wrapping) SUM_MANY_LOOP(name, wrapping)
+
+EACH_INTEGER(INTEGER_SUM_MANY)
+SUM_MANY_LOOP(float32, float)
+SUM_MANY_LOOP(float64, double)
+
 /* ---- wide sums ---- */
 
 /* Exact where the factor is 1, so sums need no loop without one. */
@@ -131,6 +165,7 @@ static void wide_combine(void *dst, const void *wire, const void *own, size_t co
 
 typedef void (*combine_function)(
     void *dst, const void *wire, const void *own, size_t count, const struct reduction *reduction);
+typedef void (*sum_many_function)(void *dst, const void *const *parts, int part_count, size_t count);
 typedef void (*divide_function)(void *dst, const void *sum, size_t count, const struct reduction *reduction);
 
 /* An integer average is a sum until it is complete; a floating-point one scales as premul_sum does. */
@@ -140,11 +175,13 @@ typedef void (*divide_function)(void *dst, const void *sum, size_t count, const 
 #define INTEGER_ROW(NAME, name, ...) ROW(NAME, name, sum)
 #define FLOAT_ROW(NAME, name, ...)   ROW(NAME, name, premul)
 #define SCALE(NAME, name, ...)       [DTYPE_##NAME] = scale_##name,
+#define SUM_MANY(NAME, name, ...)    [DTYPE_##NAME] = sum_many_##name,
 #define DIVIDE(NAME, name, ...)      [DTYPE_##NAME] = divide_##name,
 
 static const combine_function combine[DTYPE_COUNT][REDOP_COUNT] = {EACH_INTEGER(INTEGER_ROW) EACH_FLOAT(FLOAT_ROW)};
 static const combine_function scale[DTYPE_COUNT] = {EACH_INTEGER(SCALE) EACH_FLOAT(SCALE)};
 static const divide_function divide[DTYPE_COUNT] = {EACH_INTEGER(DIVIDE)};
+static const sum_many_function sum_many[DTYPE_COUNT] = {EACH_INTEGER(SUM_MANY) SUM_MANY(FLOAT32, float32) SUM_MANY(FLOAT64, float64)};
 
 bool reduce_is_wide(enum dtype dtype, enum redop redop, enum reduce_dtype reduce_dtype, int nranks)
 {
@@ -156,6 +193,12 @@ void reduce_combine(void *dst, const void *wire, const void *own, size_t count, 
 {
     combine_function loop = reduction->wide ? wide_combine : combine[reduction->dtype][reduction->redop];
     loop(dst, wire, own, count, reduction);
+}
+
+void reduce_sum_many(void *dst, const void *const *parts, int part_count, size_t count, enum dtype dtype)
+{
+    assert(sum_many[dtype] != NULL);
+    sum_many[dtype](dst, parts, part_count, count);
 }
 
 /* What is in a partial sum has been scaled and widened already. */

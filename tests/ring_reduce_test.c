@@ -159,6 +159,40 @@ static void check_scalars(void)
         }
 }
 
+/* Several parts at once against the same, one after another; into a part, or apart. */
+#define MOST_PARTS 9
+static void check_sum_many(enum dtype dtype)
+{
+    static const size_t counts[] = {0, 1, 7, 16, 31, 65, 200};
+    static unsigned char memory[MOST_PARTS + 1][210 * 8], want[210 * 8], dst[210 * 8];
+    struct reduction reduction = {dtype, REDOP_SUM, 2, 1, false};
+    if (!reduce_is_plain_sum(&reduction)) return;
+    size_t element = dtype_bytes(dtype);
+    for (size_t round = 0; round < 7 * MOST_PARTS; round++) {
+        int part_count = (int)(round / 7) + 1;
+        size_t count = counts[round % 7], wrong = 0;
+        const void *parts[MOST_PARTS];
+        for (int p = 0; p < part_count; p++) {
+            unsigned char *part = memory[p] + element * ((size_t)p % 3);
+            parts[p] = part;
+            for (size_t i = 0; i < count; i++)
+                oracle_store(part + i * element, element_at(i + 7 * (size_t)p, p % 2 == 1, dtype), dtype);
+        }
+        memcpy(want, parts[0], count * element);
+        for (int p = 1; p < part_count; p++) reduce_combine(want, want, parts[p], count, &reduction);
+        memset(dst, SENTINEL, sizeof dst);
+        reduce_sum_many(dst + element, parts, part_count, count, dtype);
+        for (size_t i = 0; i < element; i++)
+            wrong += dst[i] != SENTINEL || dst[(count + 1) * element + i] != SENTINEL;
+        unsigned char *into = (unsigned char *)(uintptr_t)parts[part_count / 2];
+        reduce_sum_many(into, parts, part_count, count, dtype);
+        for (size_t i = 0; i < count * element; i += element)
+            wrong += !oracle_equal(want + i, dst + element + i, dtype) ||
+                     !oracle_equal(want + i, into + i, dtype);
+        CHECK_MSG(wrong == 0, "%d parts of %zu %s: %zu wrong", part_count, count, dtype_name(dtype), wrong);
+    }
+}
+
 /* Slices that are only copied: kept and sent on, kept in or past the cache, from any address to any other. */
 static void check_copies(struct buffers *buffers)
 {
@@ -195,6 +229,7 @@ int main(void)
                 reduction.wide = reduce_is_wide(reduction.dtype, reduction.redop, REDUCE_DTYPE_FLOAT32, reduction.nranks);
                 if (reduction.wide) check_wide(&buffers, &reduction);
             }
+    for (int d = 0; d < DTYPE_COUNT; d++) check_sum_many((enum dtype)d);
     check_scalars();
     check_copies(&buffers);
     check_which_are_wide();
