@@ -177,7 +177,7 @@ VECTOR_CLONES static size_t stream_first_bfloat16(
     STREAMING_ALIGN uint16_t piece[STREAMING_PIECE];
     size_t whole = count / STREAMING_PIECE * STREAMING_PIECE;
     for (size_t i = 0; i < whole; i += STREAMING_PIECE) {
-        streaming_ask(x + i, STREAMING_AHEAD, STREAMING_PIECE * sizeof *x);
+        streaming_ask_second(x + i, STREAMING_AHEAD, STREAMING_PIECE * sizeof *x);
         for (size_t j = 0; j < STREAMING_PIECE; j++) {
             piece[j] = float32_to_bfloat16(0.0f + x[i + j]);
             x[i + j] = 0.0f;
@@ -194,7 +194,7 @@ VECTOR_CLONES static size_t stream_first_float16(
     STREAMING_ALIGN uint16_t piece[STREAMING_PIECE];
     size_t whole = count / STREAMING_PIECE * STREAMING_PIECE;
     for (size_t i = 0; i < whole; i += STREAMING_PIECE) {
-        streaming_ask(x + i, STREAMING_AHEAD, STREAMING_PIECE * sizeof *x);
+        streaming_ask_second(x + i, STREAMING_AHEAD, STREAMING_PIECE * sizeof *x);
         for (size_t j = 0; j < STREAMING_PIECE; j++) {
             piece[j] = float32_to_float16(0.0f + x[i + j]);
             x[i + j] = 0.0f;

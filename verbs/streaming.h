@@ -31,7 +31,7 @@
 #define STREAMING_COUNT ((size_t)1 << 20) /* fewer are plainly stored: a core's own cache has them */
 
 /* Asks for the lines of the `bytes` that lie `ahead` bytes behind `at`, where nothing need be: into
- * the first cache; or into the second, where the loop comes back to what it is at. */
+ * the first cache; or into the second, which was quicker where much else is in the first. */
 static inline void streaming_ask(const void *at, size_t ahead, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += STREAMING_LINE)
