@@ -131,7 +131,7 @@ static void print_step_json(FILE *json, const struct train_report *report)
     fprintf(json, ",\"lr\":%.9g", (double)report->lr);
     print_number(json, "norm", report->norm);
     fprintf(json,
-        ",\"tokens_per_s\":%.1f,\"step_ms\":%.3f,\"wait_ms\":%.3f,\"skipped\":%d,"
+        ",\"tokens_per_s\":%.3f,\"step_ms\":%.3f,\"wait_ms\":%.3f,\"skipped\":%d,"
         "\"loss_scale\":%.17g",
         report->tokens_per_s, report->step_ms, report->wait_ms, report->skipped,
         report->loss_scale);

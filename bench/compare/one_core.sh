@@ -25,12 +25,13 @@ head -c 3000 "$work/text" >"$work/text.held"
 { printf '\x88\xd8\x34\x01\x01\0\0\0\xa0\x86\x01\0'; head -c 1012 /dev/zero; head -c 200000 "$work/text"; } >"$work/shard.bin"
 { printf '\x88\xd8\x34\x01\x01\0\0\0\xe8\x03\0\0'; head -c 1012 /dev/zero; head -c 2000 "$work/text"; } >"$work/held.bin"
 
-# tokens MODEL DTYPE: tokens/s of the median step
+# tokens MODEL DTYPE: tokens/s of the median step, the first one left out
 tokens() {
   local data=(--steps 4 --data "$work/shard.bin" --validation "$work/held.bin")
   [ "$1" = mini ] && data=(--steps 20 --data "$work/text" --validation "$work/text.held")
-  taskset -c 0 build/ringzero train --threads 1 --model "$1" --dtype "$2" --batch $batch --seq $seq "${data[@]}" --validate-every 0 |
-    sed -n 's/^# median of .* ms, \([0-9]*\) tokens.*/\1/p'
+  taskset -c 0 build/ringzero train --threads 1 --model "$1" --dtype "$2" --batch $batch --seq $seq "${data[@]}" --validate-every 0 \
+    --json "$work/steps" >"$work/shown"
+  sed -n 's/.*"tokens_per_s":\([0-9.]*\),.*/\1/p' "$work/steps" | tail -n +2 | sort -n | awk '{ v[NR] = $1 } END { print v[int(NR / 2) + 1] }'
 }
 peak() { taskset -c 0 build/gemm_bench 1 2048 | awk '{ print $2 }'; }
 
@@ -69,7 +70,7 @@ report() {
     echo "| | |"
     echo "|---|---|"
     echo "| sgemm, GFLOP/s | $(column '$2' "$model" %.1f) |"
-    echo "| float32, tokens/s | $(column '$3' "$model" %.0f) |"
+    echo "| float32, tokens/s | $(column '$3' "$model" %.1f) |"
     echo "| float32, model GFLOP/s | $(column "\$3 * $megaflops / 1000" "$model" %.1f) |"
     echo "| float32, of sgemm | $(column "100 * \$3 * $megaflops / 1000 / \$2" "$model" %.1f%%) |"
     echo "| bfloat16, tokens/s of float32's | $(column '$4 / $3' "$model" %.3f) |"
