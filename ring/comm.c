@@ -115,8 +115,7 @@ static enum status try_copies(struct ring_comm *comm)
 static enum status introduce(struct ring_comm *comm, struct introduction *all)
 {
     struct introduction *mine = &all[comm->rank];
-    const char *pretended = comm->config.host != NULL ? comm->config.host : getenv("RINGZERO_HOST");
-    comm->config.host = NULL; /* the caller's text need not outlive the call */
+    const char *pretended = comm->host != NULL ? comm->host : getenv("RINGZERO_HOST");
     *mine = (struct introduction){
         .rank = topology_describe_self(pretended),
         .tunables = tunables_told(&comm->config),
@@ -285,6 +284,15 @@ void comm_tell_rings(const struct ring_comm *comm)
         comm->config.check_roots_bytes, hierarchy_name(comm->config.hierarchy), comm->config.timeout_ms);
 }
 
+/* The caller's text need not outlive the call; who shrinks the communicator needs it again. */
+static enum status keep_host(struct ring_comm *comm)
+{
+    const char *given = comm->config.host;
+    comm->config.host = NULL;
+    if (given != NULL) comm->host = strdup(given);
+    return given == NULL || comm->host != NULL ? STATUS_OK : FAIL(STATUS_SYSTEM, "no memory for the name of a host");
+}
+
 enum status ring_comm_open(
     struct ring_comm **out, const struct ring_config *config, struct bootstrap *bootstrap, struct device *device)
 {
@@ -300,6 +308,7 @@ enum status ring_comm_open(
     comm->rank = bootstrap_rank(bootstrap);
     comm->nranks = bootstrap_nranks(bootstrap);
     TRY_GOTO(tunables_resolve(&comm->config, &comm->transport, config, bootstrap_timeout_ms(bootstrap)));
+    TRY_GOTO(keep_host(comm));
     TRY_GOTO(comm_allocate(comm));
     TRY_GOTO(progress_open(&comm->progress));
     all = calloc((size_t)comm->nranks, sizeof *all);
@@ -373,6 +382,7 @@ void ring_comm_close(struct ring_comm *comm)
     region_book_close(comm->book);
     progress_close(comm->progress);
     pthread_mutex_destroy(&comm->lock);
+    free(comm->host);
     free(comm->edges);
     free(comm->position);
     free(comm->order);

@@ -25,6 +25,7 @@ struct ring_comm {
     uint64_t splits; /* of this communicator so far, alike on all ranks */
     uint64_t id; /* the same on all ranks: names this communicator's edges */
     struct ring_config config;
+    char *host;        /* that the caller gave; NULL: none */
     const struct transport *transport; /* NULL: auto */
     bool one_memory;                   /* every edge between two of its ranks is in memory that both see */
     struct topology_rank *ranks;       /* [nranks] */

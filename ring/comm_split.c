@@ -132,12 +132,17 @@ enum status ring_comm_shrink(struct ring_comm **comm, struct bootstrap **bootstr
     if (old->exchange_measured) config.exchange_bytes = THRESHOLD_MEASURE; /* of fewer ranks, anew */
     if (old->star_is_auto) config.star_bytes = COMM_STAR_AUTO;
     if (config.hierarchy == HIERARCHY_TWO_LEVEL) config.hierarchy = HIERARCHY_AUTO; /* who is left may not fill their hosts */
+    char *host = old->host;
+    config.host = host;
+    old->host = NULL; /* it is read once more */
     struct bootstrap *failed = old->bootstrap;
     struct device *device = old->device;
     double premul = old->premul;
     enum reduce_dtype reduce_dtype = old->reduce_dtype;
     ring_comm_close(old);
-    TRY(open_survivors(comm, bootstrap, &config, failed, device));
+    enum status status = open_survivors(comm, bootstrap, &config, failed, device);
+    free(host);
+    if (status != STATUS_OK) return status;
     (*comm)->premul = premul;
     (*comm)->reduce_dtype = reduce_dtype;
     return STATUS_OK;

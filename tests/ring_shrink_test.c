@@ -26,6 +26,7 @@ struct plan_of_deaths {
     unsigned shrinking;     /* or while the others shrink: some before they have said so, some after */
     unsigned survivors;
     int delay_us; /* of the deaths while shrinking */
+    bool two_hosts; /* even and odd ranks say that they are on two */
 };
 
 struct member {
@@ -122,7 +123,10 @@ static void open_member(struct member *member, const struct plan_of_deaths *plan
 {
     *member = (struct member){.id = bootstrap_rank(bootstrap), .plan = plan};
     CHECK_OK(device_open(&member->device, "host"));
-    CHECK_OK(ring_comm_open(&member->comm, &(struct ring_config){.transport = plan->transport}, bootstrap, member->device));
+    char host[8]; /* need not outlive the call */
+    snprintf(host, sizeof host, "host %d", member->id % 2);
+    struct ring_config config = {.transport = plan->transport, .host = plan->two_hosts ? host : NULL};
+    CHECK_OK(ring_comm_open(&member->comm, &config, bootstrap, member->device));
 }
 
 static void close_member(struct member *member)
@@ -213,7 +217,8 @@ static void abort_body(struct bootstrap *bootstrap, void *argument)
         CHECK(sum == 15);
         int32_t x = 1;
         CHECK_OK(ring_all_reduce(span_host(&x, 4), span_host(&x, 4), 1, DTYPE_INT32, REDOP_PREMUL_SUM, member.comm, NULL));
-        CHECK(x == 12); /* settings came along */
+        CHECK(x == 12); /* settings came along, */
+        for (int r = 0; r < 4; r++) CHECK(ring_comm_host(member.comm, r) == (member.plan->two_hosts ? r % 2 : 0)); /* and hosts */
     }
     close_member(&member);
 }
@@ -265,7 +270,7 @@ int main(void)
         for (int delay_us = 0; delay_us <= 2000; delay_us += 500) /* 0 and 2 fail: they die */
             CHECK(ranks_as_processes(4, DEADLINE_MS, hub_later_body,
                       &(struct plan_of_deaths){.transport = transport, .delay_us = delay_us}, -1) == 2);
-        ranks_as_threads(4, DEADLINE_MS, abort_body, &(struct plan_of_deaths){.transport = transport});
+        ranks_as_threads(4, DEADLINE_MS, abort_body, &(struct plan_of_deaths){.transport = transport, .two_hosts = t == 1});
         ranks_as_threads(4, 500, late_body, &(struct plan_of_deaths){.transport = transport});
     }
     CHECK(count_files("/dev/shm", "ringzero") == before);
