@@ -19,6 +19,9 @@
 #define MOST_LINE_BYTES    ((size_t)1 << 20)
 #define STAR_NAME          "RINGZERO_STAR_BYTES"
 #define MOST_STAR_BYTES    (1 << 20)
+#define MOST_SLOT_BYTES    ((uint64_t)1 << 30)
+#define MOST_SLOTS         1024
+#define MOST_EXCHANGE      ((uint64_t)1 << 20)
 #define EXCHANGE_NAME      "RINGZERO_EXCHANGE_BYTES"
 #define NO_EXCHANGE        1 /* RINGZERO_EXCHANGE_BYTES 0: a part of no bytes fits, no element does */
 
@@ -80,6 +83,25 @@ static enum status resolve_star_bytes(struct ring_config *config)
     return STATUS_OK;
 }
 
+/* Wherever they are from: sizes of memory are made of them. */
+static enum status check_values(const struct ring_config *config)
+{
+    if (config->slot_bytes % 64 != 0 || config->slot_bytes > MOST_SLOT_BYTES)
+        return FAIL(STATUS_INVALID, "RINGZERO_SLOT_BYTES is %zu; expected a multiple of 64, at most %llu",
+            config->slot_bytes, (unsigned long long)MOST_SLOT_BYTES);
+    if (config->slot_count < 2 || config->slot_count > MOST_SLOTS || (config->slot_count & (config->slot_count - 1)) != 0)
+        return FAIL(STATUS_INVALID, "RINGZERO_SLOTS is %llu; expected a power of two from 2 to %d",
+            (unsigned long long)config->slot_count, MOST_SLOTS);
+    if (config->exchange_bytes > MOST_EXCHANGE && config->exchange_bytes != THRESHOLD_MEASURE)
+        return FAIL(STATUS_INVALID, "exchange_bytes is %zu; expected at most %llu, or SIZE_MAX", config->exchange_bytes,
+            (unsigned long long)MOST_EXCHANGE);
+    if (config->channels < 1 || config->channels > RING_MAX_CHANNELS)
+        return FAIL(STATUS_INVALID, "RINGZERO_CHANNELS is %d; expected 1 to %d", config->channels, RING_MAX_CHANNELS);
+    if (config->timeout_ms < 0)
+        return FAIL(STATUS_INVALID, "timeout_ms is %d; expected 0, for the job's, or more", config->timeout_ms);
+    return STATUS_OK;
+}
+
 enum status tunables_resolve(struct ring_config *config, const struct transport **transport,
     const struct ring_config *given, int timeout_ms)
 {
@@ -89,9 +111,9 @@ enum status tunables_resolve(struct ring_config *config, const struct transport 
     uint64_t exchange_bytes = config->exchange_bytes;
     const char *exchange_text = getenv(EXCHANGE_NAME);
     if (exchange_bytes == 0 && exchange_text != NULL && strcmp(exchange_text, "measure") == 0) exchange_bytes = THRESHOLD_MEASURE;
-    TRY(tunable_from_environment(&exchange_bytes, EXCHANGE_NAME, 0, (uint64_t)1 << 20));
-    TRY(tunable_from_environment(&slot_bytes, "RINGZERO_SLOT_BYTES", 64, (uint64_t)1 << 30));
-    TRY(tunable_from_environment(&config->slot_count, "RINGZERO_SLOTS", 2, 1024));
+    TRY(tunable_from_environment(&exchange_bytes, EXCHANGE_NAME, 0, MOST_EXCHANGE));
+    TRY(tunable_from_environment(&slot_bytes, "RINGZERO_SLOT_BYTES", 64, MOST_SLOT_BYTES));
+    TRY(tunable_from_environment(&config->slot_count, "RINGZERO_SLOTS", 2, MOST_SLOTS));
     TRY(tunable_from_environment(&channels, "RINGZERO_CHANNELS", 1, RING_MAX_CHANNELS));
     if (config->check_roots_bytes == 0) {
         uint64_t bytes = 0;
@@ -118,14 +140,7 @@ enum status tunables_resolve(struct ring_config *config, const struct transport 
     config->channels = (int)channels;
     if (config->timeout_ms == 0) config->timeout_ms = timeout_ms;
 
-    if (slot_bytes % 64 != 0)
-        return FAIL(STATUS_INVALID, "RINGZERO_SLOT_BYTES is %llu; expected a multiple of 64",
-            (unsigned long long)slot_bytes);
-    if (config->slot_count < 2 || (config->slot_count & (config->slot_count - 1)) != 0)
-        return FAIL(STATUS_INVALID, "RINGZERO_SLOTS is %llu; expected a power of two, at least 2",
-            (unsigned long long)config->slot_count);
-    if (config->channels < 1 || config->channels > RING_MAX_CHANNELS)
-        return FAIL(STATUS_INVALID, "RINGZERO_CHANNELS is %d; expected 1 to %d", config->channels, RING_MAX_CHANNELS);
+    TRY(check_values(config));
     if (config->custom != NULL) {
         *transport = config->custom;
         config->transport = config->custom->name;

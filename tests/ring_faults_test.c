@@ -396,6 +396,26 @@ static void tunable_body(struct bootstrap *bootstrap, void *argument)
     device_close(device);
 }
 
+/* What a program gives is checked as what the environment does: memory is sized by it. */
+static void range_body(struct bootstrap *bootstrap, void *argument)
+{
+    struct device *device = NULL;
+    struct ring_comm *comm = NULL;
+    CHECK_OK(device_open(&device, "host"));
+    CHECK_STATUS(ring_comm_open(&comm, argument, bootstrap, device), STATUS_INVALID);
+    says("expected");
+    CHECK(comm == NULL);
+    device_close(device);
+}
+
+static void check_ranges(void)
+{
+    struct ring_config wrong[] = {{.slot_bytes = (size_t)1 << 61}, {.slot_bytes = 100}, {.slot_count = (uint64_t)1 << 40},
+        {.slot_count = 3}, {.exchange_bytes = (size_t)1 << 32}, {.star_bytes = (size_t)1 << 21}, {.channels = 17}, {.channels = -1},
+        {.timeout_ms = -1}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) ranks_as_threads(1, DEADLINE_MS, range_body, &wrong[i]);
+}
+
 static void star_differs_body(struct bootstrap *bootstrap, void *argument)
 {
     (void)argument;
@@ -475,6 +495,7 @@ int main(void)
     ranks_as_threads(3, DEADLINE_MS, last_body, NULL);
     ranks_as_threads(3, DEADLINE_MS, tunable_body, NULL);
     ranks_as_threads(3, DEADLINE_MS, star_differs_body, NULL);
+    check_ranges();
     ranks_as_threads(4, DEADLINE_MS, break_body, NULL);
     ranks_as_threads(4, DEADLINE_MS, break_body, "on the ring");
     return test_result();
