@@ -324,7 +324,10 @@ static struct sent predict_in(const struct ring_call *call, int rank, const stru
         .ranks = comm->ranks,
         .host_ranks = comm->host_ranks,
         .order = comm->order,
+        .orders_differ = comm->orders_differ,
+        .exchange_measured = comm->exchange_measured,
     };
+    memcpy(described.exchange_most, comm->exchange_most, sizeof described.exchange_most);
     return predict_call(call, &described);
 }
 

@@ -1,7 +1,8 @@
 /* The threshold of small operations, measured as the communicator opens: all ranks have the same
  * sizes, nothing of it is counted or kept, bits are those of the ring on both sides of it, parts of
- * the communicator have it too, and ranks that do not all ask for it are told so. Only whether a
- * size is below the threshold is measured, so which it is is nobody's to expect. ctest: timeout=60
+ * the communicator have it too, predictions go by it, and ranks that do not all ask for it are told
+ * so. Only whether a size is below the threshold is measured, so which it is is nobody's to expect.
+ * ctest: timeout=60
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +57,29 @@ static void check_agreed(struct ring_comm *comm, struct bootstrap *bootstrap)
     free(all);
 }
 
+/* Where each collective has a threshold of its own, what was found is what is predicted by. */
+static void check_predicted(struct ring_comm *comm)
+{
+    enum { COUNT = 900 }; /* of 4 bytes: between the two thresholds */
+    float send[COUNT] = {0}, recv[COUNT];
+    struct span in = span_host(send, sizeof send), out = span_host(recv, sizeof recv);
+    comm->config.exchange_bytes = comm->exchange_most[COLLECTIVE_ALL_REDUCE] = 4096;
+    comm->exchange_most[COLLECTIVE_BROADCAST] = 1;
+    for (int c = COLLECTIVE_ALL_REDUCE; c <= COLLECTIVE_BROADCAST; c += COLLECTIVE_BROADCAST) {
+        const struct ring_call call = {
+            .collective = (enum collective)c, .dtype = DTYPE_FLOAT32, .count = COUNT};
+        uint64_t before = ring_comm_counters(comm).sent_bytes[c],
+                 predicted = ring_predict_sent_bytes(&call, comm->nranks, comm->rank, comm);
+        if (c == COLLECTIVE_BROADCAST)
+            CHECK_OK(ring_broadcast(out, in, COUNT, DTYPE_FLOAT32, 0, comm, NULL));
+        else CHECK_OK(ring_all_reduce(out, in, COUNT, DTYPE_FLOAT32, REDOP_SUM, comm, NULL));
+        uint64_t sent = ring_comm_counters(comm).sent_bytes[c] - before;
+        CHECK_MSG(sent == predicted, "%s: rank %d sent %llu bytes, %llu predicted",
+            collective_name(call.collective), comm->rank, (unsigned long long)sent,
+            (unsigned long long)predicted);
+    }
+}
+
 static void body(struct bootstrap *bootstrap, void *argument)
 {
     struct device *device = NULL;
@@ -74,6 +98,7 @@ static void body(struct bootstrap *bootstrap, void *argument)
     check_bits(comm, ring);
     CHECK_OK(ring_comm_split(&part, 0, -ring_comm_rank(comm), comm));
     CHECK(memcmp(part->exchange_most, comm->exchange_most, sizeof comm->exchange_most) == 0);
+    check_predicted(comm);
     ring_comm_close(part);
     ring_comm_close(ring);
     ring_comm_close(comm);
