@@ -136,6 +136,7 @@ struct operation {
     bool send_is_chunk;    /* send (recv) holds this rank's chunk only, at offset 0 */
     bool recv_is_chunk;
     bool on_device;        /* send and recv are CUDA memory */
+    bool sends_pinned;     /* send is memory that a device's driver has mapped */
     bool exchanges;        /* small: runs as an exchange, not on the ring */
     bool has_memory;       /* comm->has_memory when it was called */
     bool windows;          /* everyone reads from everyone, not on the ring */

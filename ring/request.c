@@ -230,6 +230,7 @@ static void operation_make(struct operation *operation, struct operation_room *r
         .group = request->group,
         .has_memory = request->has_memory,
         .on_device = is_on_device(request),
+        .sends_pinned = request->send.kind == MEMORY_HOST_PINNED,
         .captured = is_captured(request) ? stream_native(request->stream) : NULL,
     };
     bool alone = request->group == 0 && !operation->on_device;

@@ -364,7 +364,8 @@ enum status window_begin(struct operation *operation)
             region_reference(operation->send, last + window_chunk_bytes(comm->nranks - 1, operation), comm->book);
     }
     if (own > 0) window->result_reference = region_reference(window_result_source(operation), own, comm->book);
-    if (own > 0 && window->result_reference == 0 && window_is_bare(operation))
+    /* The kernel copies no driver's mappings; and where such a one is now, memory may have been that was looked at. */
+    if (own > 0 && window->result_reference == 0 && window_is_bare(operation) && !operation->sends_pinned)
         window->result_reference = region_bare_reference(window_result_source(operation), own, comm->book);
     if (own > 0 && !window_adds(operation) && window_result_source(operation) != window_result_place(comm->rank, operation)) window->own_bytes = own;
     bool stages_inputs = window_adds(operation) && window->input_reference == 0;

@@ -11,7 +11,7 @@
  *
  * Where the data are, the record of a FIFO says (region.h): in the user's buffer, if it is from ring_alloc(); else in the
  * stage, into which they are copied first, a piece at a time, for all readers at once; or, in an all_gather of two ranks, bare in
- * the user's buffer whatever it is, for the kernel to copy. Each rank decides that for itself.
+ * the user's buffer, for the kernel to copy, unless it is pinned. Each rank decides that for itself.
  *
  * Invariants I1 and I2: whoever adds a chunk adds the ranks' parts in the order in which the ring would, position c+1 first,
  * position c last, with the ring's own functions, as an exchange does: so the bits are those of the ring.

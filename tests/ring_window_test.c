@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "ring/ring.h"
@@ -233,6 +234,36 @@ static void large_body(struct bootstrap *bootstrap, void *argument)
     with_comm(bootstrap, (struct ring_config){.window_bytes = 1}, run_at_once);
 }
 
+/* ---- memory that the kernel does not copy, where it copied other memory before: as that of a driver, it is said to be pinned ---- */
+
+static void gather_remapped(struct ring_comm *comm, struct device *device)
+{
+    enum { COUNT = 40000 };
+    static const struct {
+        int rights;
+        enum memory_kind kind;
+    } turns[] = {{PROT_READ | PROT_WRITE, MEMORY_HOST}, {PROT_WRITE, MEMORY_HOST_PINNED}, {PROT_READ | PROT_WRITE, MEMORY_HOST}};
+    unsigned char *all = malloc(2 * COUNT), *own = NULL;
+    (void)device;
+    for (int turn = 0; turn < 3; turn++) {
+        void *place = own; /* the same again */
+        own = mmap(place, COUNT, turns[turn].rights, MAP_PRIVATE | MAP_ANONYMOUS | (place != NULL ? MAP_FIXED : 0), -1, 0);
+        if (!CHECK(own != MAP_FAILED)) break;
+        memset(own, 10 * turn + ring_comm_rank(comm), COUNT);
+        struct span send = {own, COUNT, turns[turn].kind, 0};
+        CHECK_OK(ring_all_gather(span_host(all, 2 * COUNT), send, COUNT, DTYPE_UINT8, comm, NULL));
+        for (int i = 0; i < 2 * COUNT; i += COUNT - 1) CHECK(all[i] == 10 * turn + i / COUNT);
+    }
+    munmap(own, COUNT);
+    free(all);
+}
+
+static void remapped_body(struct bootstrap *bootstrap, void *argument)
+{
+    (void)argument;
+    with_comm(bootstrap, (struct ring_config){.window_bytes = 1, .exchange_bytes = 1}, gather_remapped);
+}
+
 /* ---- a rank gives up, and reuses its memory, before another has read it ---- */
 
 static void give_up(struct ring_comm *comm, struct device *device)
@@ -371,6 +402,7 @@ int main(void)
     ranks_as_threads(3, DEADLINE_MS, ahead_body, &root_has_ended);
     ranks_as_threads(2, DEADLINE_MS, give_up_body, NULL);
     ranks_as_threads(2, DEADLINE_MS, give_up_bare_body, NULL);
+    CHECK(ranks_as_processes(2, DEADLINE_MS, remapped_body, NULL, -1) == 0);
     CHECK(ranks_as_processes(2, 30000, large_body, NULL, -1) == 0);
     ranks_as_threads(3, DEADLINE_MS, mismatch_body, NULL);
     ranks_as_threads(3, DEADLINE_MS, far_mismatch_body, NULL);

@@ -67,7 +67,8 @@ bool region_free(void *ptr, struct region_book *book);
 uint64_t region_reference(const void *ptr, size_t bytes, struct region_book *book);
 
 /* The reference to any memory of this process, at least a byte; 0: not even its own kernel would copy it (a device's, say). Memory that
- * it would have copied is not looked at again for a while: a device's that is mapped in its place then fails at the reader, with DATA.
+ * it would have copied is not looked at again for a while: a device's that is mapped in its place then fails at the reader, with DATA,
+ * so ask only of memory that no device's driver maps.
  * threads: any. */
 uint64_t region_bare_reference(const void *ptr, size_t bytes, struct region_book *book);
 
