@@ -173,7 +173,6 @@ refused 'expected nodes=N with it' show all_reduce --simulate alpha=5us,beta=5GB
 refused '--ranks is a range' show all_reduce --ranks 2..8
 refused 'expected A, or A..B' show all_reduce --ranks 8..2 --simulate alpha=5us,beta=5GB/s
 refused '--plot draws a range' show all_reduce --simulate alpha=5us,beta=5GB/s --plot "$work/x.svg"
-refused 'expected --simulate' show all_reduce --bytes 1G
 refused 'expected a collective that all ranks call' show send --simulate alpha=5us,beta=5GB/s
 refused '--algo is "tree"' bench all_reduce --algo tree
 refused 'expected ring: all_to_all has no other' bench all_to_all --algo two_level
