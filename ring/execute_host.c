@@ -46,10 +46,11 @@ static void cursor_begin(struct cursor *cursor, struct operation *operation, int
     const struct ring_comm *comm = operation->comm;
     size_t element = reduce_partial_bytes(&operation->reduction); /* the widest that travels */
     size_t largest = divide_up(largest_chunk(operation), (size_t)operation->cursor_count);
-    bool on_ring = collective_is_on_ring(operation->collective);
-    size_t slot_bytes = on_ring && !operation->on_device ? comm_ring_slot_bytes(comm) : comm->config.slot_bytes;
-    struct slice_cut cut =
-        slice_cut(largest, element, comm->one_memory && !operation->on_device, slot_bytes, comm->config.slot_count);
+    bool on_ring = collective_is_on_ring(operation->collective), on_host_ring = on_ring && !operation->on_device;
+    size_t slot_bytes = on_host_ring ? comm_ring_slot_bytes(comm) : comm->config.slot_bytes;
+    enum slice_kind kind = on_host_ring && comm->nranks >= SLICE_RELAY_RANKS ? SLICE_RELAY : SLICE_MESSAGE;
+    if (comm->one_memory && !operation->on_device) kind = SLICE_MEMORY;
+    struct slice_cut cut = slice_cut(largest, element, kind, slot_bytes, comm->config.slot_count);
     operation->by_lines = kernel_takes_lines(largest * element, operation);
     if (operation->by_lines) cut = (struct slice_cut){largest, 1};
     int root = 0;

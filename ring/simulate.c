@@ -303,7 +303,7 @@ static void choose_slices(struct world *world)
     world->slot_count = config->slot_count > 0 ? config->slot_count : DEFAULT_SLOTS;
     world->in_flight = world->slot_count / 2;
     /* A message of these links costs alpha alone and no system call, so chunks are cut as finely as in one memory. */
-    struct slice_cut cut = slice_cut(largest, element, true, slot_bytes, world->slot_count);
+    struct slice_cut cut = slice_cut(largest, element, SLICE_MEMORY, slot_bytes, world->slot_count);
     world->slice_count = cut.slice_count;
     world->slices = cut.slices;
     if (config->algorithm == SIMULATE_RING) return;

@@ -76,6 +76,14 @@ PATH=$work/empty "$ringzero" show all_reduce --ranks 2..8 --simulate alpha=5us,b
 [ "$(wc -l <"$work/err")" -eq 1 ] && grep -qF "the data are in $work/none.dat" "$work/err" || fail "without gnuplot: said $(cat "$work/err")"
 [ "$(wc -l <"$work/none.dat")" -eq 3 ] && [ ! -e "$work/none.svg" ] || fail "without gnuplot: the data are not there"
 
+# ---- slices that are messages: a chunk of 256 KiB is cut where four ranks pass it round ----
+for case in '3 768K 262144' '4 1M 65536'; do
+    read -r ranks size bytes <<<"$case"
+    run bench all_reduce --ranks "$ranks" --transport tcp $quick -b "$size" -e "$size" --trace "$work/trace.json"
+    found=$(grep -o '"bytes":[0-9]*' "$work/trace.json" | sort -u | paste -sd' ')
+    [ "$found" = "\"bytes\":$bytes" ] || fail "$ranks ranks over TCP, chunks of 256 KiB: slices are $found, expected $bytes"
+done
+
 # ---- traces: 4 ranks run 7 steps on each slice of 64 KiB chunks ----
 run bench all_reduce --ranks 4 $quick -b 256K -e 256K --trace "$work/trace.json"
 parses "$work/trace.json"

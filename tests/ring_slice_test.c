@@ -9,11 +9,11 @@
 
 static void test_covers(void)
 {
-    for (int one_memory = 0; one_memory < 2; one_memory++)
+    for (int kind = SLICE_MEMORY; kind <= SLICE_MESSAGE; kind++)
         for (size_t count = 0; count < 4096 * KIB; count = count * 3 + 1)
             for (size_t element = 1; element <= 8; element *= 2)
                 for (size_t slot = 64; slot <= 256 * KIB; slot *= 8) {
-                    struct slice_cut cut = slice_cut(count, element, one_memory == 1, slot, 8);
+                    struct slice_cut cut = slice_cut(count, element, (enum slice_kind)kind, slot, 8);
                     CHECK(cut.slice_count * element <= slot);
                     CHECK(cut.slices >= 1);
                     CHECK(cut.slices * cut.slice_count >= count);
@@ -23,12 +23,15 @@ static void test_covers(void)
 
 static void test_least(void)
 {
-    CHECK(slice_cut(64 * KIB, 1, true, 256 * KIB, 8).slices == 4);
-    CHECK(slice_cut(64 * KIB, 1, false, 256 * KIB, 8).slices == 1);
-    CHECK(slice_cut(256 * KIB, 1, false, 256 * KIB, 8).slices == 1);
-    CHECK(slice_cut(512 * KIB, 1, false, 512 * KIB, 8).slices == 2);
-    CHECK(slice_cut(1024 * KIB, 1, false, 256 * KIB, 8).slices == 4);
-    CHECK(slice_cut(4096 * KIB, 1, false, 256 * KIB, 8).slices == 16);
+    CHECK(slice_cut(64 * KIB, 1, SLICE_MEMORY, 256 * KIB, 8).slices == 4);
+    CHECK(slice_cut(64 * KIB, 1, SLICE_MESSAGE, 256 * KIB, 8).slices == 1);
+    CHECK(slice_cut(256 * KIB, 1, SLICE_MESSAGE, 256 * KIB, 8).slices == 1);
+    CHECK(slice_cut(252 * KIB, 1, SLICE_RELAY, 256 * KIB, 8).slices == 1);
+    CHECK(slice_cut(256 * KIB, 1, SLICE_RELAY, 256 * KIB, 8).slices == 4);
+    CHECK(slice_cut(4096 * KIB, 1, SLICE_RELAY, 256 * KIB, 8).slices == 16);
+    CHECK(slice_cut(512 * KIB, 1, SLICE_MESSAGE, 512 * KIB, 8).slices == 2);
+    CHECK(slice_cut(1024 * KIB, 1, SLICE_MESSAGE, 256 * KIB, 8).slices == 4);
+    CHECK(slice_cut(4096 * KIB, 1, SLICE_MESSAGE, 256 * KIB, 8).slices == 16);
 }
 
 int main(void)
