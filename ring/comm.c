@@ -12,6 +12,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "ring/board.h"
 #include "ring/exchange.h"
 #include "ring/exchange_star.h"
 #include "ring/flight.h"
@@ -32,6 +33,7 @@ struct introduction {
     struct topology_rank rank;
     uint64_t id; /* rank 0's counts */
     struct region_offer book; /* pid 0: none */
+    uint64_t board;           /* 0: none */
     struct tunables tunables;
     int64_t cores;
     char device[16];
@@ -122,6 +124,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
         .cores = sysconf(_SC_NPROCESSORS_ONLN),
     };
     if (comm->book != NULL) mine->book = region_book_offer(comm->book);
+    mine->board = board_reference(comm->board);
     snprintf(mine->device, sizeof mine->device, "%s", device_name(comm->device));
     if (comm->device->ops->identify != NULL) TRY(comm->device->ops->identify(mine->gpu, comm->device));
     if (getrandom(&mine->id, sizeof mine->id, 0) != (ssize_t)sizeof mine->id)
@@ -139,6 +142,7 @@ static enum status introduce(struct ring_comm *comm, struct introduction *all)
         comm->all_cuda = comm->all_cuda && memcmp(all[r].device, all[0].device, sizeof all[0].device) == 0;
         comm->ranks[r] = all[r].rank;
         comm->books[r] = all[r].book;
+        comm->boards[r] = all[r].board;
     }
     comm_choose_star(comm, share_cores(all, comm));
     TRY(comm_choose_levels(comm, comm->config.hierarchy == HIERARCHY_TWO_LEVEL));
@@ -160,9 +164,10 @@ enum status comm_allocate(struct ring_comm *comm)
     comm->edges = calloc(edge_count(comm), sizeof *comm->edges);
     comm->members = calloc(n, sizeof *comm->members);
     comm->books = calloc(n, sizeof *comm->books);
+    comm->boards = calloc(n, sizeof *comm->boards);
     comm->views = calloc(n, sizeof *comm->views);
     comm->may_copy = calloc(n, sizeof *comm->may_copy);
-    if (comm->books == NULL || comm->may_copy == NULL || comm->views == NULL || comm->ranks == NULL || comm->order == NULL || comm->position == NULL || comm->edges == NULL || comm->members == NULL)
+    if (comm->books == NULL || comm->boards == NULL || comm->may_copy == NULL || comm->views == NULL || comm->ranks == NULL || comm->order == NULL || comm->position == NULL || comm->edges == NULL || comm->members == NULL)
         return FAIL(STATUS_SYSTEM, "no memory for a communicator of %d ranks", comm->nranks);
     for (int r = 0; r < comm->nranks; r++) comm->members[r] = r;
     return STATUS_OK;
@@ -230,6 +235,16 @@ static bool can_have_windows(const struct ring_comm *comm)
     return true;
 }
 
+/* Of two ranks each has one other to tell. */
+static void choose_board(struct ring_comm *comm)
+{
+    bool all = comm->has_windows && comm->nranks > 2 && comm->nranks <= BOARD_MOST_RANKS;
+    for (int r = 0; r < comm->nranks; r++) all = all && comm->boards[r] != 0;
+    if (all) return;
+    board_close(comm->board);
+    comm->board = NULL;
+}
+
 void comm_draw_rings(struct ring_comm *comm)
 {
     comm->one_memory = shares_one_memory(comm);
@@ -243,6 +258,7 @@ void comm_draw_rings(struct ring_comm *comm)
     }
     comm->has_windows = can_have_windows(comm);
     comm->has_copies = comm->has_windows && memchr(comm->may_copy, 0, (size_t)comm->nranks) == NULL;
+    choose_board(comm);
 }
 
 /* The channel's NIC; edges that are on no ring take the nearest, in two levels all do. -1: topology knows none. */
@@ -317,6 +333,8 @@ enum status ring_comm_open(
         goto fail;
     }
     if (may_have_windows(comm)) TRY_GOTO(region_book_open(&comm->book));
+    if (comm->book != NULL)
+        TRY_GOTO(board_open(&comm->board, EXCHANGE_LINE_BYTES, comm->book, device));
     TRY_GOTO(introduce(comm, all));
     free(all);
     all = NULL;
@@ -379,6 +397,7 @@ void ring_comm_close(struct ring_comm *comm)
     for (size_t i = 0; comm->edges != NULL && i < edge_count(comm); i++) edge_close(comm->edges[i]);
     for (int r = 0; comm->views != NULL && r < comm->nranks; r++) region_view_close(comm->views[r]);
     window_stage_close(comm);
+    board_close(comm->board);
     region_book_close(comm->book);
     progress_close(comm->progress);
     pthread_mutex_destroy(&comm->lock);
@@ -388,6 +407,7 @@ void ring_comm_close(struct ring_comm *comm)
     free(comm->order);
     free(comm->members);
     free(comm->books);
+    free(comm->boards);
     free(comm->may_copy);
     free(comm->views);
     free(comm->ranks);

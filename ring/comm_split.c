@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ring/board.h"
+#include "ring/exchange_plan.h"
 #include "ring/threshold.h"
 #include "verbs/plural.h"
 
@@ -16,6 +18,7 @@
 
 struct split_word {
     int64_t color, key;
+    uint64_t board; /* of this rank, for the part that it will be in; 0: none */
 };
 
 /* Fills members and rank of the part that this rank's color names, sorted by key, then by rank in the parent. */
@@ -34,17 +37,23 @@ static void choose_members(struct ring_comm *comm, const struct split_word *word
         if (comm->members[r] == parent->rank) comm->rank = r;
         comm->ranks[r] = parent->ranks[comm->members[r]];
         comm->books[r] = parent->books[comm->members[r]];
+        comm->boards[r] = words[comm->members[r]].board;
         comm->may_copy[r] = parent->may_copy[comm->members[r]];
         if (comm->devices != NULL) comm->devices[r] = parent->devices[comm->members[r]];
         comm->members[r] = parent->members[comm->members[r]];
     }
 }
 
-static enum status split_open(
-    struct ring_comm **out, const struct split_word *words, const struct ring_comm *parent)
+/* The board is the part's from here on. */
+static enum status split_open(struct ring_comm **out, const struct split_word *words,
+    struct board *board, const struct ring_comm *parent)
 {
     struct ring_comm *comm = calloc(1, sizeof *comm);
-    if (comm == NULL) return FAIL(STATUS_SYSTEM, "no memory for a communicator");
+    if (comm == NULL) {
+        board_close(board);
+        return FAIL(STATUS_SYSTEM, "no memory for a communicator");
+    }
+    comm->board = board;
     pthread_mutex_init(&comm->lock, NULL);
     comm->bootstrap = parent->bootstrap;
     comm->device = parent->device;
@@ -85,12 +94,20 @@ static enum status split_open(
 enum status ring_comm_split(struct ring_comm **comm, int color, int key, struct ring_comm *parent)
 {
     *comm = NULL;
-    struct split_word mine = {color, key}, *words = calloc((size_t)parent->nranks, sizeof *words);
-    if (words == NULL) return FAIL(STATUS_SYSTEM, "no memory for the colors of %d ranks", parent->nranks);
+    struct board *board = NULL;
+    if (color >= 0 && parent->book != NULL)
+        TRY(board_open(&board, EXCHANGE_LINE_BYTES, parent->book, parent->device));
+    struct split_word mine = {color, key, board_reference(board)};
+    struct split_word *words = calloc((size_t)parent->nranks, sizeof *words);
+    if (words == NULL) {
+        board_close(board);
+        return FAIL(STATUS_SYSTEM, "no memory for the colors of %d ranks", parent->nranks);
+    }
     enum status status = ring_all_gather(span_host(words, (size_t)parent->nranks * sizeof *words),
         span_host(&mine, sizeof mine), sizeof mine / sizeof(int32_t), DTYPE_INT32, parent, NULL);
     parent->splits++;
-    if (status == STATUS_OK && color >= 0) status = split_open(comm, words, parent);
+    if (status == STATUS_OK && color >= 0) status = split_open(comm, words, board, parent);
+    else board_close(board);
     free(words);
     return status;
 }

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ring/board.h"
 #include "ring/comm.h"
 #include "ring/trace.h"
 
@@ -66,6 +67,20 @@ static bool can_lend(const struct exchange_plan *plan, const struct exchange_mes
            message->pieces == 1 && message->bytes > EXCHANGE_FEW_BYTES;
 }
 
+/* What everyone is told goes by the board of who tells it. Both sides choose alike: by the round and
+ * what that rank has to say. */
+static enum status choose_lines(struct exchange_message *message, bool to_all, bool sends,
+    const struct exchange_plan *plan, struct ring_comm *comm)
+{
+    int peer = message->peer;
+    if (!has_lines(message->edge) || message->bytes > EXCHANGE_FEW_BYTES) return STATUS_OK;
+    message->lines = &message->edge->lines;
+    if (!to_all || plan->board == NULL) return STATUS_OK;
+    TRY(board_attach(plan->board, peer, comm->rank, comm->boards[peer], &comm->books[peer]));
+    message->lines = sends ? board_own(plan->board) : board_read(plan->board, peer);
+    return STATUS_OK;
+}
+
 static enum status open_edges(struct exchange_plan *plan, struct ring_comm *comm)
 {
     int channel =
@@ -77,7 +92,7 @@ static enum status open_edges(struct exchange_plan *plan, struct ring_comm *comm
             enum edge_side side = m < round->first_receive ? EDGE_PRODUCER : EDGE_CONSUMER;
             TRY(comm_edge(&message->edge, channel, side, message->peer, comm));
             plan->staged = plan->staged || is_staged(message->edge);
-            message->by_lines = has_lines(message->edge) && message->bytes <= EXCHANGE_FEW_BYTES;
+            TRY(choose_lines(message, round->to_all, side == EDGE_PRODUCER, plan, comm));
             message->by_address = side == EDGE_PRODUCER && can_lend(plan, message);
         }
     }
@@ -105,6 +120,7 @@ static enum status make_plan(struct exchange_plan **out, const struct operation 
     if (*place == NULL) return FAIL(STATUS_SYSTEM, "no memory for the plan of a small operation");
     exchange_plan_make(*place, operation);
     (*place)->tag = operation->tag & ~OPERATION_TAG_SEQUENCE;
+    (*place)->board = comm->board;
     *out = *place;
     TRY(make_room((*out)->stage_bytes, comm));
     return open_edges(*out, comm);
@@ -160,7 +176,8 @@ static inline unsigned char *find_room(const struct exchange_message *message)
 {
     struct edge *edge = message->edge;
     if (edge->phase != EDGE_READY) return NULL;
-    if (message->by_lines) return lines_room(&edge->lines) ? lines_entry(&edge->lines)->data : NULL;
+    struct lines *lines = message->lines;
+    if (lines != NULL) return lines_room(lines) ? lines_entry(lines)->data : NULL;
     return fifo_room(&edge->fifo) > 0 ? fifo_slot(&edge->fifo) : NULL;
 }
 
@@ -168,7 +185,7 @@ static inline unsigned char *find_room(const struct exchange_message *message)
 static inline void post(
     const struct exchange_message *message, const unsigned char *lent, uint64_t tag)
 {
-    if (message->by_lines) lines_post(&message->edge->lines, message->bytes, tag);
+    if (message->lines != NULL) lines_post(message->lines, message->bytes, tag);
     else fifo_post(&message->edge->fifo, message->bytes, tag, (uint64_t)(uintptr_t)lent);
     edge_notify(message->edge);
 }
@@ -183,9 +200,9 @@ static inline bool has_arrived(struct arrival *arrival, const struct exchange_me
 {
     struct edge *edge = message->edge;
     if (edge->phase != EDGE_READY) return false;
-    if (message->by_lines) {
-        if (!lines_ready(&edge->lines)) return false;
-        const struct line_entry *entry = lines_entry(&edge->lines);
+    if (message->lines != NULL) {
+        if (!lines_ready(message->lines)) return false;
+        const struct line_entry *entry = lines_entry(message->lines);
         *arrival = (struct arrival){entry->data, entry->tag, entry->bytes};
     } else {
         if (fifo_ready(&edge->fifo) == 0) return false;
@@ -200,7 +217,7 @@ static inline bool has_arrived(struct arrival *arrival, const struct exchange_me
 
 static inline void free_slot(const struct exchange_message *message)
 {
-    if (message->by_lines) lines_free(&message->edge->lines);
+    if (message->lines != NULL) lines_free(message->lines);
     else fifo_free(&message->edge->fifo);
     edge_notify(message->edge);
 }
@@ -213,7 +230,7 @@ static inline enum status give_back(const struct exchange_message *message, bool
 
 bool exchange_tell(struct edge *edge, uint64_t tag)
 {
-    struct exchange_message empty = {.edge = edge, .by_lines = has_lines(edge)};
+    struct exchange_message empty = {.edge = edge, .lines = has_lines(edge) ? &edge->lines : NULL};
     if (find_room(&empty) == NULL) return false;
     post(&empty, NULL, tag);
     return true;
@@ -221,7 +238,7 @@ bool exchange_tell(struct edge *edge, uint64_t tag)
 
 bool exchange_hear(uint64_t *tag, struct edge *edge)
 {
-    struct exchange_message empty = {.edge = edge, .by_lines = has_lines(edge)};
+    struct exchange_message empty = {.edge = edge, .lines = has_lines(edge) ? &edge->lines : NULL};
     struct arrival arrival;
     if (!has_arrived(&arrival, &empty)) return false;
     *tag = arrival.tag;
@@ -391,9 +408,36 @@ void exchange_start(struct exchange *exchange, struct exchange_plan *plan, unsig
     if (to != from) copy_few(to, from, plan->own_to.bytes);
 }
 
+static inline bool is_by_board(
+    const struct exchange_message *message, const struct exchange_plan *plan)
+{
+    return plan->board != NULL && message->lines == board_own(plan->board);
+}
+
+/* All of a round at once. */
+static void post_on_board(struct exchange *exchange, const struct exchange_round *round, bool *moved)
+{
+    const struct exchange_plan *plan = exchange->plan;
+    const struct exchange_message *first = &plan->messages[round->first_send];
+    int64_t begin_ns = watch_begin(exchange);
+    if (!board_room(plan->board)) return;
+    gather_pieces(lines_entry(first->lines)->data, first, exchange);
+    lines_post(first->lines, first->bytes, exchange->tag);
+    for (; exchange->sent < round->sends; exchange->sent++) {
+        edge_notify(first[exchange->sent].edge);
+        watch_end(exchange, begin_ns, -1, first[exchange->sent].peer, first->bytes);
+        begin_ns = watch_begin(exchange); /* the writing is the first one's */
+    }
+    *moved = true;
+}
+
 static enum status send_messages(
     struct exchange *exchange, const struct exchange_round *round, bool *moved)
 {
+    if (is_by_board(&exchange->plan->messages[round->first_send], exchange->plan)) {
+        post_on_board(exchange, round, moved);
+        return STATUS_OK;
+    }
     for (; exchange->sent < round->sends; exchange->sent++) {
         const struct exchange_message *message =
             &exchange->plan->messages[round->first_send + exchange->sent];
@@ -553,6 +597,8 @@ void exchange_describe_wait(char *text, size_t bytes, int *rank, const struct op
     for (int i = 0; i < plan->message_count && leaving; i++)
         if (!edge_drained(plan->messages[i].edge)) m = i;
     if (m >= plan->message_count) m = plan->message_count - 1;
+    if (sending && is_by_board(&plan->messages[m], plan))
+        while (plan->messages[m].peer != board_slowest(plan->board)) m++;
     const struct edge *edge = plan->messages[m].edge;
     const char *what = leaving                     ? "the last bytes to leave for"
                        : edge->phase != EDGE_READY ? "the connection with"

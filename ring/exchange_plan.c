@@ -144,6 +144,7 @@ static void hop_parts(struct exchange_plan *plan, const struct operation *operat
     struct exchange_round *round = exchange_round_begin(plan);
     round->adds = true;
     round->to_owners = !whole;
+    round->to_all = whole;
     for (int i = 1; i < n; i++) {
         int to = around(self, i, n);
         struct exchange_message *message = exchange_send_begin(plan, to);
@@ -165,7 +166,7 @@ static void hop_parts(struct exchange_plan *plan, const struct operation *operat
 static void hop_chunks(struct exchange_plan *plan, const struct operation *operation)
 {
     int n = operation->comm->nranks, self = operation->comm->rank;
-    exchange_round_begin(plan);
+    exchange_round_begin(plan)->to_all = true;
     for (int i = 1; i < n; i++)
         exchange_message_add(plan, exchange_send_begin(plan, around(self, i, n)), result_block(self, operation));
     for (int i = 1; i < n; i++) {
@@ -179,7 +180,7 @@ static void hop_broadcast(struct exchange_plan *plan, const struct operation *op
 {
     int n = operation->comm->nranks, self = operation->comm->rank;
     bool all = roll_call_wanted(operation);
-    exchange_round_begin(plan);
+    exchange_round_begin(plan)->to_all = true;
     for (int i = 1; i < n && (all || self == operation->root); i++) {
         struct exchange_message *message = exchange_send_begin(plan, around(self, i, n));
         if (self == operation->root) exchange_message_add(plan, message, exchange_whole_at(EXCHANGE_SEND, operation));

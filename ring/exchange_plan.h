@@ -9,6 +9,9 @@
  *   all_reduce, barrier     a few bytes: one hop, everyone sends all of it to all, and everyone adds everything;
  *                           more: two hops, a reduce_scatter and an all_gather, the bytes of the ring
  *
+ * What a rank tells all others alike (all but the parts of a reduce_scatter) it writes once, on its
+ * board (board.h), where there are more than two ranks.
+ *
  * Where they do not, a message costs two system calls, and messages are what counts: n·⌈log2 n⌉
  * instead of n(n−1), in rounds k = 0, 1, … that reach d = 2^k ranks further; of a power of two of
  * ranks in pairs, whose numbers differ in bit k: what is answered costs less. Rank 0 of 4, blocks by
@@ -62,7 +65,7 @@ struct exchange_piece {
 struct exchange_message {
     int peer;
     bool stays;
-    bool by_lines;   /* exchange.c's: the edge has lines and they are long enough */
+    struct lines *lines; /* exchange.c's: that it goes by, the edge's or a board's; NULL: by a slot */
     bool by_address; /* exchange.c's: it leaves from where it is */
     short first_piece, pieces;
     uint32_t bytes;
@@ -72,8 +75,9 @@ struct exchange_message {
 /* The next round begins when all messages of this one have been sent and have come. */
 struct exchange_round {
     short first_send, sends, first_receive, receives; /* in messages[] */
+    bool to_all;    /* everyone is told the same: all messages that are sent are one on a board */
     bool to_owners; /* what a message holds belongs to its receiver; else to its sender */
-    bool adds;                                        /* then the sums are made */
+    bool adds;      /* then the sums are made */
 };
 
 /* `count` elements that begin at `at` in every rank's part; the rank at position `last` of the channel's ring is added last. */
@@ -96,6 +100,7 @@ struct exchange_plan {
     int root;
     size_t count, stride;
     uint64_t tag;
+    struct board *board; /* exchange.c's: the communicator's; NULL: none */
     bool ready;  /* exchange.c's: all edges are connected, */
     bool staged; /* and some of them ask for system calls */
 
