@@ -90,7 +90,7 @@ struct transport;
 struct ring_config {
     const char *transport; /* "auto" (shm within a host, for CUDA memory cuda_ipc; tcp between hosts), "shm", "tcp", "verbs", */
                            /* "cuda_ipc" (host memory then goes as with auto). RINGZERO_TRANSPORT, auto */
-    size_t slot_bytes;     /* multiple of 64; host rings that some edge passes as messages (not shm) have twice as many. */
+    size_t slot_bytes;     /* multiple of 64; host rings within one host, but not over shm, have twice as many. */
                            /* RINGZERO_SLOT_BYTES, 256 KiB */
     uint64_t slot_count;   /* power of two ≥ 2. RINGZERO_SLOTS, 8 */
     size_t exchange_bytes; /* parts up to this size take hops to everyone, or log2 n rounds where memory is not shared, instead */
@@ -161,7 +161,7 @@ int ring_comm_rank(const struct ring_comm *comm);
 int ring_comm_nranks(const struct ring_comm *comm);
 /* The tunables in force, and the transport of the edge to the next rank ("self" for one rank alone). */
 const struct ring_config *ring_comm_config(const struct ring_comm *comm);
-/* Of the slots of its rings' edges in host memory: config's slot_bytes, or twice as many where slices are messages. */
+/* Of the slots of its rings' edges in host memory: config's slot_bytes, or twice as many where slices are messages within one host. */
 size_t ring_comm_slot_bytes(const struct ring_comm *comm);
 const char *ring_comm_transport(const struct ring_comm *comm);
 

@@ -24,7 +24,7 @@
 
 enum slice_kind {
     SLICE_MEMORY,  /* all ranks share one memory */
-    SLICE_RELAY,   /* some do not, and SLICE_RELAY_RANKS or more pass it round a ring */
+    SLICE_RELAY,   /* some do not, and SLICE_RELAY_RANKS or more of one host pass it round a ring */
     SLICE_MESSAGE, /* else */
 };
 
