@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "ring/board.h"
-#include "ring/exchange.h"
+#include "ring/exchange_kept.h"
 #include "ring/exchange_star.h"
 #include "ring/flight.h"
 #include "ring/kernel_host.h"

@@ -52,7 +52,7 @@ struct ring_comm {
     bool star_is_auto;                 /* RINGZERO_STAR_BYTES was not given */
     struct board *board;               /* what small operations tell all ranks; NULL: none. Alike on all ranks */
     uint64_t *boards;                  /* [nranks]: references of everyone's; 0: none */
-    struct exchange_store *exchanges;  /* plans of small operations, by and for exchange.c: the driver's alone */
+    struct exchange_store *exchanges;  /* plans of small operations, by and for exchange_kept.c: the driver's alone */
     bool kernels;                      /* collectives on CUDA memory run in kernels, where edges allow it: alike on all ranks */
     struct flights *flights;           /* what its device works on; NULL until the first operation on CUDA memory */
     struct kernel_state *kernel;       /* likewise, its kernels'; by and for kernel_host.c */

@@ -10,130 +10,12 @@
 #include "ring/exchange.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "ring/board.h"
 #include "ring/comm.h"
+#include "ring/exchange_kept.h"
 #include "ring/trace.h"
-
-#define KEPT_PLANS 8 /* a power of two */
-
-struct exchange_store {
-    struct exchange_plan
-        *plans[KEPT_PLANS]; /* owned, NULL until used; placed by what they are for */
-    struct span stage;
-};
-
-/* ---- kept plans ---- */
-
-static struct exchange_plan **place_of(enum collective collective,
-    const struct reduction *reduction, size_t count, const struct exchange_store *store)
-{
-    size_t mixed = count * 0x9e3779b97f4a7c15u >> 40;
-    mixed += (size_t)collective + (size_t)reduction->redop * 3 + (size_t)reduction->dtype * 5;
-    return (struct exchange_plan **)(uintptr_t)&store->plans[mixed % KEPT_PLANS];
-}
-
-struct exchange_plan *exchange_recall(enum collective collective, const struct reduction *reduction,
-    int root, size_t count, size_t stride, const struct ring_comm *comm)
-{
-    if (comm->exchanges == NULL) return NULL;
-    struct exchange_plan *plan = *place_of(collective, reduction, count, comm->exchanges);
-    bool same = plan != NULL && plan->ready && plan->collective == collective &&
-                plan->count == count && plan->reduction.dtype == reduction->dtype &&
-                plan->reduction.redop == reduction->redop && plan->root == root &&
-                plan->stride == stride && plan->reduction.wide == reduction->wide;
-    return same ? plan : NULL;
-}
-
-/* Shared memory is what the edge is, known before it is connected: both sides must choose alike. */
-static bool has_lines(const struct edge *edge)
-{
-    return edge->transport->peer_reads_slots;
-}
-
-/* What is posted has yet to leave this process: edge_progress() carries it. */
-static bool is_staged(const struct edge *edge)
-{
-    return edge->transport->drained != NULL;
-}
-
-/* A run of bytes that can leave from where it is: in a star nothing comes back before all of it has
- * left; in rounds something may, to the same place. */
-static bool can_lend(const struct exchange_plan *plan, const struct exchange_message *message)
-{
-    return plan->shape == EXCHANGE_STAR && message->edge->transport->reads_address &&
-           message->pieces == 1 && message->bytes > EXCHANGE_FEW_BYTES;
-}
-
-/* What everyone is told goes by the board of who tells it. Both sides choose alike: by the round and
- * what that rank has to say. */
-static enum status choose_lines(struct exchange_message *message, bool to_all, bool sends,
-    const struct exchange_plan *plan, struct ring_comm *comm)
-{
-    int peer = message->peer;
-    if (!has_lines(message->edge) || message->bytes > EXCHANGE_FEW_BYTES) return STATUS_OK;
-    message->lines = &message->edge->lines;
-    if (!to_all || plan->board == NULL) return STATUS_OK;
-    TRY(board_attach(plan->board, peer, comm->rank, comm->boards[peer], &comm->books[peer]));
-    message->lines = sends ? board_own(plan->board) : board_read(plan->board, peer);
-    return STATUS_OK;
-}
-
-static enum status open_edges(struct exchange_plan *plan, struct ring_comm *comm)
-{
-    int channel =
-        plan->shape == EXCHANGE_CHAIN ? comm_chain_channel(comm) : comm_exchange_channel(comm);
-    for (int i = 0; i < plan->round_count; i++) {
-        const struct exchange_round *round = &plan->rounds[i];
-        for (int m = round->first_send; m < round->first_receive + round->receives; m++) {
-            struct exchange_message *message = &plan->messages[m];
-            enum edge_side side = m < round->first_receive ? EDGE_PRODUCER : EDGE_CONSUMER;
-            TRY(comm_edge(&message->edge, channel, side, message->peer, comm));
-            plan->staged = plan->staged || is_staged(message->edge);
-            TRY(choose_lines(message, round->to_all, side == EDGE_PRODUCER, plan, comm));
-            message->by_address = side == EDGE_PRODUCER && can_lend(plan, message);
-        }
-    }
-    return STATUS_OK;
-}
-
-static enum status make_room(size_t stage_bytes, struct ring_comm *comm)
-{
-    if (comm->exchanges == NULL) comm->exchanges = calloc(1, sizeof *comm->exchanges);
-    if (comm->exchanges == NULL)
-        return FAIL(STATUS_SYSTEM, "no memory for the plans of small operations");
-    struct span *stage = &comm->exchanges->stage;
-    if (stage->bytes >= stage_bytes) return STATUS_OK;
-    memory_free(stage, MEMORY_COMMUNICATION, comm->device);
-    return memory_alloc(stage, stage_bytes, MEMORY_COMMUNICATION, comm->device);
-}
-
-static enum status make_plan(struct exchange_plan **out, const struct operation *operation)
-{
-    struct ring_comm *comm = operation->comm;
-    TRY(make_room(0, comm));
-    struct exchange_plan **place =
-        place_of(operation->collective, &operation->reduction, operation->count, comm->exchanges);
-    if (*place == NULL) *place = malloc(sizeof **place);
-    if (*place == NULL) return FAIL(STATUS_SYSTEM, "no memory for the plan of a small operation");
-    exchange_plan_make(*place, operation);
-    (*place)->tag = operation->tag & ~OPERATION_TAG_SEQUENCE;
-    (*place)->board = comm->board;
-    *out = *place;
-    TRY(make_room((*out)->stage_bytes, comm));
-    return open_edges(*out, comm);
-}
-
-void exchange_forget(struct ring_comm *comm)
-{
-    if (comm->exchanges == NULL) return;
-    for (int i = 0; i < KEPT_PLANS; i++) free(comm->exchanges->plans[i]);
-    memory_free(&comm->exchanges->stage, MEMORY_COMMUNICATION, comm->device);
-    free(comm->exchanges);
-    comm->exchanges = NULL;
-}
 
 /* ---- messages ---- */
 
@@ -209,7 +91,7 @@ static inline bool has_arrived(struct arrival *arrival, const struct exchange_me
         struct fifo_record record = fifo_record(&edge->fifo);
         /* An address in shared memory would be another process's word: not to be followed. */
         const unsigned char *data =
-            has_lines(edge) ? fifo_slot(&edge->fifo) : fifo_data(&edge->fifo, &record);
+            exchange_has_lines(edge) ? fifo_slot(&edge->fifo) : fifo_data(&edge->fifo, &record);
         *arrival = (struct arrival){data, record.tag, record.bytes};
     }
     return true;
@@ -230,7 +112,7 @@ static inline enum status give_back(const struct exchange_message *message, bool
 
 bool exchange_tell(struct edge *edge, uint64_t tag)
 {
-    struct exchange_message empty = {.edge = edge, .lines = has_lines(edge) ? &edge->lines : NULL};
+    struct exchange_message empty = {.edge = edge, .lines = exchange_has_lines(edge) ? &edge->lines : NULL};
     if (find_room(&empty) == NULL) return false;
     post(&empty, NULL, tag);
     return true;
@@ -238,7 +120,7 @@ bool exchange_tell(struct edge *edge, uint64_t tag)
 
 bool exchange_hear(uint64_t *tag, struct edge *edge)
 {
-    struct exchange_message empty = {.edge = edge, .lines = has_lines(edge) ? &edge->lines : NULL};
+    struct exchange_message empty = {.edge = edge, .lines = exchange_has_lines(edge) ? &edge->lines : NULL};
     struct arrival arrival;
     if (!has_arrived(&arrival, &empty)) return false;
     *tag = arrival.tag;
@@ -392,7 +274,7 @@ void exchange_start(struct exchange *exchange, struct exchange_plan *plan, unsig
 {
     exchange->plan = plan;
     /* Calls of no elements may bring no buffers: any address will do, none is looked at. */
-    unsigned char *nothing = (unsigned char *)plan, *stage = comm->exchanges->stage.ptr;
+    unsigned char *nothing = (unsigned char *)plan, *stage = exchange_stage(comm);
     exchange->places[EXCHANGE_SEND] =
         send != NULL ? (unsigned char *)(uintptr_t)send : nothing; /* only read */
     exchange->places[EXCHANGE_RECV] = recv != NULL ? recv : nothing;
@@ -450,7 +332,7 @@ static enum status send_messages(
         post(message, lent, exchange->tag);
         watch_end(exchange, begin_ns, -1, message->peer, message->bytes);
         *moved = true;
-        if (is_staged(message->edge)) TRY(edge_progress(message->edge, moved));
+        if (exchange_is_staged(message->edge)) TRY(edge_progress(message->edge, moved));
     }
     return STATUS_OK;
 }
@@ -466,7 +348,7 @@ static enum status receive_messages(
         int64_t begin_ns = watch_begin(exchange);
         while (!has_arrived(&arrival, message)) {
             bool came = false; /* then it is looked at again before this rank's turn ends */
-            if (is_staged(message->edge)) TRY(edge_progress(message->edge, &came));
+            if (exchange_is_staged(message->edge)) TRY(edge_progress(message->edge, &came));
             *moved = *moved || came;
             if (!came && looks-- <= 0) return STATUS_OK;
         }
@@ -490,7 +372,7 @@ static enum status drain(bool *drained, const struct exchange *exchange, bool *m
     *drained = true;
     for (int m = 0; m < plan->message_count; m++) {
         struct edge *edge = plan->messages[m].edge;
-        if (!is_staged(edge) || edge_drained(edge)) continue;
+        if (!exchange_is_staged(edge) || edge_drained(edge)) continue;
         TRY(edge_progress(edge, moved));
         *drained = *drained && edge_drained(edge);
     }
@@ -524,7 +406,7 @@ enum status exchange_begin(struct operation *operation)
     struct ring_comm *comm = operation->comm;
     struct exchange_plan *plan = exchange_recall(operation->collective, &operation->reduction,
         operation->root, operation->count, operation->stride, comm);
-    if (plan == NULL) TRY(make_plan(&plan, operation));
+    if (plan == NULL) TRY(exchange_make(&plan, operation));
     exchange_start(
         &operation->exchange, plan, operation->recv, operation->send, operation->tag, comm);
     if (comm->trace != NULL) operation->exchange.watched = operation;

@@ -1,5 +1,5 @@
-/* exchange: runs the plan of a small operation (exchange_plan.h). Plans are kept by the communicator, connected edges and all, so that
- * an operation that was made before only sends, receives and adds.
+/* exchange: runs the plan of a small operation (exchange_plan.h). Plans are kept (exchange_kept.h), so that an operation that was
+ * made before only sends, receives and adds.
  *
  * Each pair of ranks that talks has an edge of its own with a few small slots and, in shared memory, lines (lines.h): flag and
  * data in one cache line.
@@ -26,17 +26,10 @@ bool exchange_hear(uint64_t *tag, struct edge *edge);
 
 /* ---- without an operation: for small.c. By the driver alone, as all of this ---- */
 
-/* The kept plan of this kind with all its edges connected, or NULL. */
-struct exchange_plan *exchange_recall(enum collective collective, const struct reduction *reduction,
-    int root, size_t count, size_t stride, const struct ring_comm *comm);
-
 /* Begins to run it; exchange_step() then does what can be done now. *done: as operation_advance(). Errors are the edges', and
  * DATA, without a text, when what came is of another operation: exchange_advance() finds it again and says what. */
 void exchange_start(struct exchange *exchange, struct exchange_plan *plan, unsigned char *recv,
     const unsigned char *send, uint64_t tag, const struct ring_comm *comm);
 MUST_CHECK enum status exchange_step(struct exchange *exchange, bool *moved, bool *done);
-
-/* Frees what a communicator keeps. */
-void exchange_forget(struct ring_comm *comm);
 
 #endif

@@ -4,6 +4,7 @@
 #include "ring/small.h"
 
 #include "ring/comm.h"
+#include "ring/exchange_kept.h"
 #include "ring/statement.h"
 
 /* Written by the driver alone, so without a locked instruction. */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "ring/comm.h"
-#include "ring/exchange.h"
+#include "ring/exchange_kept.h"
 #include "verbs/clock.h"
 #include "verbs/log.h"
 

@@ -7,6 +7,7 @@
 
 #include "ring/comm.h"
 #include "ring/exchange.h"
+#include "ring/exchange_kept.h"
 #include "tests/harness/harness.h"
 
 #define RANKS      4

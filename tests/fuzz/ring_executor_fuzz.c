@@ -9,6 +9,7 @@
  *
  * Buffers are as large as the call needs and not a byte more, so a write or a read beyond them is seen by the sanitizer.
  */
+#include "ring/exchange_kept.h"
 #include "tests/fuzz/edge_fixture.h"
 
 /* Bytes of some chunk: what a record of one slice has to say. */
