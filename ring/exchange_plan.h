@@ -65,11 +65,11 @@ struct exchange_piece {
 struct exchange_message {
     int peer;
     bool stays;
-    struct lines *lines; /* exchange.c's: that it goes by, the edge's or a board's; NULL: by a slot */
-    bool by_address; /* exchange.c's: it leaves from where it is */
+    struct lines *lines; /* exchange_kept.c's: that it goes by, the edge's or a board's; NULL: by a slot */
+    bool by_address; /* exchange_kept.c's: it leaves from where it is */
     short first_piece, pieces;
     uint32_t bytes;
-    struct edge *edge; /* exchange.c's */
+    struct edge *edge; /* exchange_kept.c's */
 };
 
 /* The next round begins when all messages of this one have been sent and have come. */
@@ -100,7 +100,7 @@ struct exchange_plan {
     int root;
     size_t count, stride;
     uint64_t tag;
-    struct board *board; /* exchange.c's: the communicator's; NULL: none */
+    struct board *board; /* exchange_kept.c's: the communicator's; NULL: none */
     bool ready;  /* exchange.c's: all edges are connected, */
     bool staged; /* and some of them ask for system calls */
 
