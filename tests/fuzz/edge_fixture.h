@@ -13,6 +13,7 @@
 #define PLACES     ((CHANNELS + 3) * 2 * MOST_RANKS)
 #define SLOT_BYTES 64
 #define SLOTS      4
+#define EXCHANGE_BYTES ((size_t)2048) /* slots of edges of exchanges; those have lines too */
 
 /* One edge, and the memory that its peer shares. */
 struct fuzzed {
@@ -32,9 +33,9 @@ static const struct transport shared = {.name = "shared", .peer_reads_slots = tr
 static const struct transport staged = {.name = "staged", .drained = drained};
 
 static inline void fuzzed_open(struct fuzzed *fuzzed, enum edge_side side, int peer,
-    const struct transport *transport, bool exchange)
+    const struct transport *transport, size_t slot_bytes)
 {
-    size_t slot_bytes = exchange ? 2048 : SLOT_BYTES;
+    bool exchange = slot_bytes == EXCHANGE_BYTES;
     fuzzed->slots = calloc(SLOTS, slot_bytes);
     fuzzed->records = calloc(SLOTS, sizeof *fuzzed->records);
     fuzzed->lines = exchange ? calloc(LINES_COUNT, EXCHANGE_LINE_BYTES) : NULL;

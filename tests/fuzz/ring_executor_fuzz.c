@@ -83,13 +83,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct fuzzed fuzzed[PLACES] = {0};
     struct device *device;
     if (device_open(&device, "host") != STATUS_OK) abort();
-    struct ring_comm comm = {.device = device, .nranks = n, .members = members, .order = order, .position = position, .edges = edges, .premul = 1,
+    struct ring_comm comm = {.device = device, .nranks = n, .members = members, .order = order, .position = position, .edges = edges, .premul = 1, .one_memory = flags & 4,
         .config = {.slot_bytes = SLOT_BYTES, .slot_count = SLOTS, .exchange_bytes = flags & 2 ? 2048 : 1,
             .star_bytes = flags & 64 ? 2048 : 1, .channels = flags & 8 ? 2 : 1}};
     pthread_mutex_init(&comm.lock, NULL);
     int used = (comm.config.channels + 3) * 2 * n;
     for (int i = 0; i < used; i++) {
-        fuzzed_open(&fuzzed[i], (enum edge_side)(i / n % 2), i % n, flags & 4 ? &shared : &staged, i / n / 2 >= comm_exchange_channel(&comm));
+        int channel = i / n / 2;
+        size_t slot_bytes = channel < comm.config.channels              ? comm_ring_slot_bytes(&comm)
+                            : channel >= comm_exchange_channel(&comm) ? EXCHANGE_BYTES
+                                                                      : SLOT_BYTES;
+        fuzzed_open(&fuzzed[i], (enum edge_side)(i / n % 2), i % n, flags & 4 ? &shared : &staged, slot_bytes);
         edges[i] = &fuzzed[i].edge;
     }
 

@@ -161,7 +161,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (progress_open(&comm.progress) != STATUS_OK) abort();
     for (int i = 0; i < 2 * n; i++) {
         books[i % n] = region_book_offer(peers.book);
-        fuzzed_open(&fuzzed[i], (enum edge_side)(i / n), i % n, &shared, true);
+        fuzzed_open(&fuzzed[i], (enum edge_side)(i / n), i % n, &shared, EXCHANGE_BYTES);
         *comm_edge_place(comm_exchange_channel(&comm), (enum edge_side)(i / n), i % n, &comm) =
             &fuzzed[i].edge;
     }
