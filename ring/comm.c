@@ -376,13 +376,18 @@ static enum status meet_members(const struct ring_comm *comm)
     return STATUS_OK;
 }
 
-/* Nobody takes its edges down while a neighbour may still read from them. */
+/* Nobody takes its edges down while a neighbour may still read from them. Who cannot wait says first that
+ * what the others have yet to read is taken back. */
 static void wait_for_all(struct ring_comm *comm)
 {
-    if (!comm->opened || comm->failed || bootstrap_failed(comm->bootstrap)) return;
+    if (!comm->opened) return;
+    bool can_wait = !comm->failed && !bootstrap_failed(comm->bootstrap);
     bool whole_job = comm->nranks == bootstrap_nranks(comm->bootstrap);
-    enum status status = whole_job ? bootstrap_barrier(comm->bootstrap) : meet_members(comm);
-    if (status != STATUS_OK) LOG_WARN("ring", "closing alone: %s", status_text());
+    enum status status = STATUS_PEER;
+    if (can_wait) status = whole_job ? bootstrap_barrier(comm->bootstrap) : meet_members(comm);
+    if (status == STATUS_OK) return;
+    if (can_wait) LOG_WARN("ring", "closing alone: %s", status_text());
+    if (comm->book != NULL) region_book_give_up(comm->book);
 }
 
 void ring_comm_close(struct ring_comm *comm)

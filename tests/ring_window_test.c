@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "ring/comm.h"
 #include "ring/ring.h"
 #include "tests/harness/harness.h"
 #include "verbs/clock.h"
@@ -192,6 +193,36 @@ static void run_at_once(struct ring_comm *comm, struct device *device)
     for (int t = 0; t < 3; t++) pthread_create(&threads[t], NULL, broadcast_rounds, &all[(t + ring_comm_rank(comm)) % 3]);
     for (int t = 0; t < 3; t++) pthread_join(threads[t], NULL);
     for (int t = 1; t < 3; t++) ring_comm_close(all[t].comm);
+}
+
+/* A root that has ended fails, in something else, and leaves before the others have read what it staged, and before they have heard of
+ * it: to them it has given up, and is not at fault. */
+static void leave_body(struct bootstrap *bootstrap, void *argument)
+{
+    enum { COUNT = 5000 };
+    struct ring_config config = {.transport = "shm", .window_bytes = 1, .timeout_ms = 1000};
+    struct device *device = NULL;
+    struct ring_comm *comm = NULL;
+    int *root_has_left = argument;
+    int32_t *x = calloc(COUNT, sizeof *x);
+    CHECK_OK(device_open(&device, "host"));
+    CHECK_OK(ring_comm_open(&comm, &config, bootstrap, device));
+    struct span span = span_host(x, COUNT * sizeof *x);
+    bool is_root = ring_comm_rank(comm) == 0;
+    struct span region = {0};
+    CHECK_OK(ring_alloc(&region, span.bytes, MEMORY_WORKSPACE, comm));
+    CHECK_OK(ring_broadcast(region, region, COUNT, DTYPE_INT32, 0, comm, NULL));
+    for (int i = 0; i < 2; i++) CHECK_OK(ring_barrier(comm, NULL)); /* all know rank 0's book, and nobody its stage */
+    while (!is_root && __atomic_load_n(root_has_left, __ATOMIC_ACQUIRE) == 0) usleep(1000);
+    enum status status = ring_broadcast(span, span, COUNT, DTYPE_INT32, 0, comm, NULL);
+    CHECK(is_root ? status == STATUS_OK : status != STATUS_OK && status != STATUS_DATA);
+    if (!is_root) CHECK_MSG(strstr(status_text(), "freed") == NULL, "%s", status_text());
+    if (is_root) comm->failed = true;
+    ring_free(&region, MEMORY_WORKSPACE, comm);
+    ring_comm_close(comm);
+    if (is_root) __atomic_store_n(root_has_left, 1, __ATOMIC_RELEASE);
+    device_close(device);
+    free(x);
 }
 
 /* A root ends when it has staged, also before anyone else has come, and may write where it has sent from. */
@@ -400,6 +431,8 @@ int main(void)
     CHECK(ranks_as_processes(3, 30000, large_body, NULL, -1) == 0);
     int root_has_ended = 0;
     ranks_as_threads(3, DEADLINE_MS, ahead_body, &root_has_ended);
+    int root_has_left = 0;
+    ranks_as_threads(3, DEADLINE_MS, leave_body, &root_has_left);
     ranks_as_threads(2, DEADLINE_MS, give_up_body, NULL);
     ranks_as_threads(2, DEADLINE_MS, give_up_bare_body, NULL);
     CHECK(ranks_as_processes(2, DEADLINE_MS, remapped_body, NULL, -1) == 0);
