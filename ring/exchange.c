@@ -463,6 +463,15 @@ enum status exchange_advance(struct operation *operation, bool *moved, bool *don
     return STATUS_OK;
 }
 
+/* The round's message to that rank; the first, where there is none. */
+static int message_to(int rank, const struct exchange_round *round, const struct exchange_plan *plan)
+{
+    int m = round->first_send;
+    for (int i = 0; i < round->sends; i++)
+        if (plan->messages[round->first_send + i].peer == rank) m = round->first_send + i;
+    return m;
+}
+
 void exchange_describe_wait(char *text, size_t bytes, int *rank, const struct operation *operation)
 {
     const struct exchange *exchange = &operation->exchange;
@@ -479,8 +488,7 @@ void exchange_describe_wait(char *text, size_t bytes, int *rank, const struct op
     for (int i = 0; i < plan->message_count && leaving; i++)
         if (!edge_drained(plan->messages[i].edge)) m = i;
     if (m >= plan->message_count) m = plan->message_count - 1;
-    if (sending && is_by_board(&plan->messages[m], plan))
-        while (plan->messages[m].peer != board_slowest(plan->board)) m++;
+    if (sending && is_by_board(&plan->messages[m], plan)) m = message_to(board_slowest(plan->board), round, plan);
     const struct edge *edge = plan->messages[m].edge;
     const char *what = leaving                     ? "the last bytes to leave for"
                        : edge->phase != EDGE_READY ? "the connection with"
