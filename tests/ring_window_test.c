@@ -213,7 +213,7 @@ static void leave_body(struct bootstrap *bootstrap, void *argument)
     CHECK_OK(ring_alloc(&region, span.bytes, MEMORY_WORKSPACE, comm));
     CHECK_OK(ring_broadcast(region, region, COUNT, DTYPE_INT32, 0, comm, NULL));
     for (int i = 0; i < 2; i++) CHECK_OK(ring_barrier(comm, NULL)); /* all know rank 0's book, and nobody its stage */
-    while (!is_root && __atomic_load_n(root_has_left, __ATOMIC_ACQUIRE) == 0) usleep(1000);
+    for (int ms = 0; !is_root && ms < 2000 && !__atomic_load_n(root_has_left, __ATOMIC_ACQUIRE); ms++) pause_ms(1);
     enum status status = ring_broadcast(span, span, COUNT, DTYPE_INT32, 0, comm, NULL);
     CHECK(is_root ? status == STATUS_OK : status != STATUS_OK && status != STATUS_DATA);
     if (!is_root) CHECK_MSG(strstr(status_text(), "freed") == NULL, "%s", status_text());
