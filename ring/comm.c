@@ -248,6 +248,7 @@ static void choose_board(struct ring_comm *comm)
 void comm_draw_rings(struct ring_comm *comm)
 {
     comm->one_memory = shares_one_memory(comm);
+    comm->on_loopback = !comm->one_memory && ranks_beside(comm->rank, comm) == comm->nranks;
     struct topology topology = comm_topology(comm);
     for (int channel = 0; channel < comm->config.channels; channel++) {
         int *order = comm->order + channel * comm->nranks;

@@ -28,6 +28,7 @@ struct ring_comm {
     char *host;        /* that the caller gave; NULL: none */
     const struct transport *transport; /* NULL: auto */
     bool one_memory;                   /* every edge between two of its ranks is in memory that both see */
+    bool on_loopback;                  /* not so, though all are on one host: alike on all ranks */
     struct topology_rank *ranks;       /* [nranks] */
     struct topology_devices *devices;  /* [nranks]; NULL where all are on one host, in host memory */
     struct topology_names names;       /* of this rank's NICs */
@@ -105,20 +106,12 @@ static inline int comm_rank_of(const struct edge *edge, const struct ring_comm *
     return rank;
 }
 
-/* One host's ranks that pass messages nevertheless: alike on all ranks. */
-static inline bool comm_is_on_loopback(const struct ring_comm *comm)
-{
-    for (int r = 0; r < comm->nranks; r++)
-        if (!comm_on_this_host(comm, r)) return false;
-    return !comm->one_memory;
-}
-
 /* Of the edges of host rings. On the loopback twice as large as others: each message costs the system at both ends, so fewer
  * are quicker; direct plans, which have edges to everyone, are spared the memory. Between network namespaces an all_gather of
  * two ranks was a quarter slower so, other operations quicker. */
 static inline size_t comm_ring_slot_bytes(const struct ring_comm *comm)
 {
-    return comm_is_on_loopback(comm) ? 2 * comm->config.slot_bytes : comm->config.slot_bytes;
+    return comm->on_loopback ? 2 * comm->config.slot_bytes : comm->config.slot_bytes;
 }
 
 /* What the low byte of a key means: a channel's edge, or a mailbox of the communicator itself. */

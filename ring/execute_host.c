@@ -48,7 +48,7 @@ static void cursor_begin(struct cursor *cursor, struct operation *operation, int
     size_t largest = divide_up(largest_chunk(operation), (size_t)operation->cursor_count);
     bool on_ring = collective_is_on_ring(operation->collective), on_host_ring = on_ring && !operation->on_device;
     size_t slot_bytes = on_host_ring ? comm_ring_slot_bytes(comm) : comm->config.slot_bytes;
-    enum slice_kind kind = on_host_ring && comm->nranks >= SLICE_RELAY_RANKS && comm_is_on_loopback(comm) ? SLICE_RELAY : SLICE_MESSAGE;
+    enum slice_kind kind = on_host_ring && comm->nranks >= SLICE_RELAY_RANKS && comm->on_loopback ? SLICE_RELAY : SLICE_MESSAGE;
     if (comm->one_memory && !operation->on_device) kind = SLICE_MEMORY;
     struct slice_cut cut = slice_cut(largest, element, kind, slot_bytes, comm->config.slot_count);
     operation->by_lines = kernel_takes_lines(largest * element, operation);

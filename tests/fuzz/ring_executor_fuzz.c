@@ -83,7 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct fuzzed fuzzed[PLACES] = {0};
     struct device *device;
     if (device_open(&device, "host") != STATUS_OK) abort();
-    struct ring_comm comm = {.device = device, .nranks = n, .members = members, .order = order, .position = position, .edges = edges, .premul = 1, .one_memory = flags & 4,
+    struct ring_comm comm = {.device = device, .nranks = n, .members = members, .order = order, .position = position, .edges = edges, .premul = 1, .one_memory = flags & 4, .on_loopback = !(flags & 4),
         .config = {.slot_bytes = SLOT_BYTES, .slot_count = SLOTS, .exchange_bytes = flags & 2 ? 2048 : 1,
             .star_bytes = flags & 64 ? 2048 : 1, .channels = flags & 8 ? 2 : 1}};
     pthread_mutex_init(&comm.lock, NULL);
