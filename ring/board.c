@@ -25,7 +25,7 @@ enum status board_open(
     *out = NULL;
     size_t bytes = ENTRIES_AT + LINES_COUNT * line_bytes;
     TRY(memory_reserve(device, MEMORY_COMMUNICATION, bytes));
-    unsigned char *memory = region_alloc(bytes, book);
+    unsigned char *memory = region_alloc_board(bytes, book);
     struct board *board = memory != NULL ? calloc(1, sizeof *board) : NULL;
     if (board == NULL) {
         if (memory != NULL) region_free(memory, book);

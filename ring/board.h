@@ -28,6 +28,9 @@
 
 #define BOARD_MOST_RANKS 16
 
+/* Of two ranks each has one other to tell. */
+static inline bool board_serves(int nranks) { return nranks > 2 && nranks <= BOARD_MOST_RANKS; }
+
 struct board; /* of a communicator, as one rank sees it */
 
 /* The own one, and room for what the others' are. *board is NULL, with OK, where regions are not to

@@ -235,10 +235,9 @@ static bool can_have_windows(const struct ring_comm *comm)
     return true;
 }
 
-/* Of two ranks each has one other to tell. */
 static void choose_board(struct ring_comm *comm)
 {
-    bool all = comm->has_windows && comm->nranks > 2 && comm->nranks <= BOARD_MOST_RANKS;
+    bool all = comm->has_windows && board_serves(comm->nranks);
     for (int r = 0; r < comm->nranks; r++) all = all && comm->boards[r] != 0;
     if (all) return;
     board_close(comm->board);
@@ -334,7 +333,7 @@ enum status ring_comm_open(
         goto fail;
     }
     if (may_have_windows(comm)) TRY_GOTO(region_book_open(&comm->book));
-    if (comm->book != NULL)
+    if (comm->book != NULL && board_serves(comm->nranks))
         TRY_GOTO(board_open(&comm->board, EXCHANGE_LINE_BYTES, comm->book, device));
     TRY_GOTO(introduce(comm, all));
     free(all);

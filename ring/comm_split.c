@@ -95,7 +95,7 @@ enum status ring_comm_split(struct ring_comm **comm, int color, int key, struct 
 {
     *comm = NULL;
     struct board *board = NULL;
-    if (color >= 0 && parent->book != NULL)
+    if (color >= 0 && parent->book != NULL && parent->nranks > 2) /* how many its part has is not known yet */
         TRY(board_open(&board, EXCHANGE_LINE_BYTES, parent->book, parent->device));
     struct split_word mine = {color, key, board_reference(board)};
     struct split_word *words = calloc((size_t)parent->nranks, sizeof *words);

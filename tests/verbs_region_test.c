@@ -159,8 +159,12 @@ static void check_full(void)
     CHECK_MSG(count == 63, "%d regions", count);
     CHECK(region_free(regions[30], book) && region_alloc(10, book) != NULL);
     count = 0;
-    while (count < 100 && region_alloc_stage(10, book) != NULL) count++;
+    while (count < 200 && region_alloc_stage(10, book) != NULL) count++;
     CHECK_MSG(count == REGION_STAGES, "%d stages beside them", count);
+    count = 0;
+    while (count < 200 && region_alloc_board(10, book) != NULL) count++;
+    CHECK_MSG(count == REGION_BOARDS, "%d boards beside them", count);
+    CHECK(region_free(regions[31], book) && region_alloc(10, book) != NULL);
     region_book_close(book); /* frees the rest */
 }
 

@@ -14,8 +14,11 @@
 #include <unistd.h>
 
 #define PAGE       ((size_t)4096)
+#define BOOK_BYTES (2 * PAGE)
 #define BOOK_MAGIC 0x72696e67626f6b31u /* "ringbok1" */
-#define ENTRIES    126 /* the first REGION_STAGES for stages */
+#define BOARDS_AT  REGION_STAGES /* places of entries */
+#define OTHERS_AT  (BOARDS_AT + REGION_BOARDS)
+#define ENTRIES    (OTHERS_AT + 63)
 #define LOOKED_AT  8
 
 #define OFFSET_BITS 40
@@ -36,7 +39,7 @@ struct book_page {
     uint64_t reserved[5];
     struct book_entry entries[ENTRIES];
 };
-_Static_assert(sizeof(struct book_page) <= PAGE, "the book fits its page");
+_Static_assert(sizeof(struct book_page) <= BOOK_BYTES, "the book fits its pages");
 
 struct region_book {
     int references, fd;
@@ -75,8 +78,8 @@ enum status region_book_open(struct region_book **out)
     if (book == NULL) return FAIL(STATUS_SYSTEM, "no memory for a book of regions");
     book->fd = memfd_create("ringzero-book", MFD_CLOEXEC);
     void *map = MAP_FAILED;
-    if (book->fd >= 0 && ftruncate(book->fd, (off_t)PAGE) == 0 && fallocate(book->fd, 0, 0, (off_t)PAGE) == 0)
-        map = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, book->fd, 0);
+    if (book->fd >= 0 && ftruncate(book->fd, (off_t)BOOK_BYTES) == 0 && fallocate(book->fd, 0, 0, (off_t)BOOK_BYTES) == 0)
+        map = mmap(NULL, BOOK_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, book->fd, 0);
     if (map == MAP_FAILED) {
         int error = errno;
         if (book->fd >= 0) close(book->fd);
@@ -103,7 +106,7 @@ void region_book_close(struct region_book *book)
     if (book == NULL || __atomic_sub_fetch(&book->references, 1, __ATOMIC_ACQ_REL) > 0) return;
     for (int i = 0; i < ENTRIES; i++)
         if (book->regions[i] != NULL) region_free(book->regions[i], book);
-    munmap(book->page, PAGE);
+    munmap(book->page, BOOK_BYTES);
     close(book->fd);
     pthread_mutex_destroy(&book->lock);
     free(book);
@@ -153,9 +156,11 @@ static void *alloc_between(int place, int end, size_t bytes, struct region_book 
     return region;
 }
 
-void *region_alloc(size_t bytes, struct region_book *book) { return alloc_between(REGION_STAGES, ENTRIES, bytes, book); }
+void *region_alloc(size_t bytes, struct region_book *book) { return alloc_between(OTHERS_AT, ENTRIES, bytes, book); }
 
-void *region_alloc_stage(size_t bytes, struct region_book *book) { return alloc_between(0, REGION_STAGES, bytes, book); }
+void *region_alloc_stage(size_t bytes, struct region_book *book) { return alloc_between(0, BOARDS_AT, bytes, book); }
+
+void *region_alloc_board(size_t bytes, struct region_book *book) { return alloc_between(BOARDS_AT, OTHERS_AT, bytes, book); }
 
 bool region_free(void *ptr, struct region_book *book)
 {
@@ -257,9 +262,9 @@ enum status region_view_open(struct region_view **out, const struct region_offer
     struct stat file = {0};
     /* Through the file first: a page beyond its end must not be touched. */
     bool right = fd >= 0 && pread(fd, &seen, sizeof seen, 0) == (ssize_t)sizeof seen && fstat(fd, &file) == 0 &&
-                 seen.magic == BOOK_MAGIC && seen.nonce == offer->nonce && file.st_size == (off_t)PAGE;
+                 seen.magic == BOOK_MAGIC && seen.nonce == offer->nonce && file.st_size == (off_t)BOOK_BYTES;
     void *map = MAP_FAILED;
-    if (right) map = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
+    if (right) map = mmap(NULL, BOOK_BYTES, PROT_READ, MAP_SHARED, fd, 0);
     if (fd >= 0) close(fd);
     if (map == MAP_FAILED) {
         free(view);
@@ -282,7 +287,7 @@ void region_view_close(struct region_view *view)
 {
     if (view == NULL) return;
     for (int i = 0; i < ENTRIES; i++) view_unmap(view, i);
-    munmap((void *)(uintptr_t)view->page, PAGE);
+    munmap((void *)(uintptr_t)view->page, BOOK_BYTES);
     free(view);
 }
 

@@ -1,15 +1,17 @@
 /* region: memory of one rank that the other ranks of its host read in place.
  *
- * A rank has one book, a shared page that says which regions it has; the others open it once, as a view, and map a region when
- * they first meet a reference to it. Some regions are stages: for data whose own memory nobody else can see. Everything is
- * anonymous (memfd): nothing is left behind after SIGKILL, and what a view has mapped outlives its owner.
+ * A rank has one book, two shared pages that say which regions it has; the others open it once, as a view, and map a region when
+ * they first meet a reference to it. Some regions are stages, for data whose own memory nobody else can see, and some boards, of a
+ * few lines that all others look at. Everything is anonymous (memfd): nothing is left behind after SIGKILL, and what a view has
+ * mapped outlives its owner.
  *
  *   offset   bytes    what                                                                   written by
  *   0        64       book_page: what this is, and whether its owner has given up            owner
- *   64       126·32   entries, half of them for stages: id (0: free), descriptor, bytes      owner (id last, release)
+ *   64       252·32   entries: id (0: free), descriptor, bytes                               owner (id last, release)
  *
  *   reference, one word    bits 0–39    offset in the region
- *                          40–47        entry: 0–62 of stages, 63–125 of all other regions
+ *                          40–47        entry: 0–125 of stages, 126–188 of boards, 189–251 of all other regions, so that no
+ *                                       kind takes the place of another
  *                          48–62        id of the entry, never 0: a region freed and another in its place are told apart
  *                          63           the caller's
  *
@@ -41,7 +43,8 @@ struct region_offer {
 };
 
 #define REGION_MARK   ((uint64_t)1 << 63)
-#define REGION_STAGES 63 /* of a book, and as many other regions */
+#define REGION_STAGES 126 /* of a book, */
+#define REGION_BOARDS 63  /* and other regions as many */
 
 /* Of memory that lies in no region: for region_view_copy(), not for region_view_find(). */
 static inline bool region_is_bare(uint64_t reference) { return (reference & ~REGION_MARK) >> 48 == 0; }
@@ -61,6 +64,7 @@ struct region_offer region_book_offer(const struct region_book *book);
  * for memory that is no region. threads: any. */
 void *region_alloc(size_t bytes, struct region_book *book);
 void *region_alloc_stage(size_t bytes, struct region_book *book);
+void *region_alloc_board(size_t bytes, struct region_book *book);
 bool region_free(void *ptr, struct region_book *book);
 
 /* The reference to memory that lies in one region; 0: it does not. threads: any. */

@@ -71,7 +71,7 @@ static void act(struct fuzzed *fuzzed, const struct operation *operation, const 
 {
     struct book_page *page = peers->book->page;
     uint8_t what = fuzz_byte(input);
-    struct book_entry *entry = &page->entries[what / 8 % 2 * REGION_STAGES];
+    struct book_entry *entry = &page->entries[what / 8 % 2 * OTHERS_AT];
     switch (what % 8) {
     case 0:
     case 1: say(fuzzed, what, operation, peers, input); break;
